@@ -1,0 +1,23 @@
+module github.com/weirproject/weir
+
+go 1.26.0
+
+require (
+	github.com/dchest/siphash v1.2.3 // indirect
+	github.com/dunglas/httpsfv v1.1.2 // indirect
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
+	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/tetratelabs/proxy-wasm-go-sdk v0.24.0 // indirect
+	github.com/tetratelabs/wazero v1.12.0 // indirect
+	github.com/valkey-io/valkey-go v1.0.79 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/term v0.48.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
