@@ -1,0 +1,156 @@
+package limit
+
+// SlidingWindow is the state of a sliding window counter: the calls of the current window plus those of the
+// previous one, weighted by the share of it that is still in view. Windows are aligned to multiples of
+// [Limit.Window], so that all processes agree on them. The zero value is a counter that was never used.
+//
+// Formula: used(now) = Current + Previous·(Window-e)/Window with e = now-Start, compared exactly with Count.
+// It is the approximation that large CDNs use ("How we built rate limiting capable of scaling to millions of
+// domains", Cloudflare 2017). Against an exact log of calls it can admit or refuse wrongly when calls bunch within
+// a window; a rule that needs exactness names another algorithm.
+type SlidingWindow struct {
+	Start    Micros // start of the current window, a multiple of Window
+	Current  int64  // cost admitted since Start
+	Previous int64  // cost admitted in the window before
+}
+
+// Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged,
+// except that a Start beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A cost outside
+// [CheckCost] is refused as [Never] and changes nothing.
+func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (SlidingWindow, Decision) {
+	at, stepped := s.settle(l, now)
+	d := at.decide(l, now, cost)
+	if d.Allowed && cost > 0 {
+		at.Current += cost
+		d.Remaining = at.remaining(l, now)
+		d.ResetAfter = at.freshAfter(l, now)
+		return at, d
+	}
+	if stepped {
+		return at, d
+	}
+	return s, d
+}
+
+// Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks
+// for cost 1, so that a limit which is just used up says refused.
+func (s SlidingWindow) Peek(l Limit, now Micros, cost int64) Decision {
+	at, _ := s.settle(l, now)
+	return at.decide(l, now, cost)
+}
+
+// Refund gives back a charge of cost that was taken at the instant charged. It goes to the window it came from,
+// never below zero; a window that is no longer in view takes nothing back.
+func (s SlidingWindow) Refund(l Limit, now Micros, cost int64, charged Micros) SlidingWindow {
+	if CheckCost(cost) != nil || cost == 0 {
+		return s
+	}
+	at, _ := s.settle(l, now)
+	switch windowStart(charged, l.Window) {
+	case at.Start:
+		at.Current = max(0, at.Current-cost)
+	case at.Start - l.Window:
+		at.Previous = max(0, at.Previous-cost)
+	default:
+		return s
+	}
+	return at
+}
+
+// FreshAfter is the time until the state equals a fresh one: the time that a store has to keep it for.
+func (s SlidingWindow) FreshAfter(l Limit, now Micros) Micros {
+	at, _ := s.settle(l, now)
+	return at.freshAfter(l, now)
+}
+
+// settle brings the windows to now. A Start ahead of now counts as now at that Start; one further ahead than a
+// window can only come from a clock that stepped back, so the counter is re-anchored as just used up at now, and
+// frees again at the limit's rate.
+func (s SlidingWindow) settle(l Limit, now Micros) (at SlidingWindow, stepped bool) {
+	start := windowStart(now, l.Window)
+	s.Current, s.Previous = max(s.Current, 0), max(s.Previous, 0)
+	switch ahead := sub(s.Start, start); {
+	case ahead == 0 && s.Start == start:
+		return s, false
+	case ahead > l.Window:
+		e := int64(now - start)
+		return SlidingWindow{Start: start, Current: mulDivUp(l.Count, e, int64(l.Window)), Previous: l.Count}, true
+	case ahead > 0:
+		return s, false
+	case ahead == -l.Window:
+		return SlidingWindow{Start: start, Previous: s.Current}, false
+	case ahead > -l.Window:
+		// The window's length changed: what lies in view counts whole until the new window ends.
+		return SlidingWindow{Start: start, Current: saturate(s.Current, s.Previous)}, false
+	default:
+		return SlidingWindow{Start: start}, false
+	}
+}
+
+// decide answers for a settled state.
+func (s SlidingWindow) decide(l Limit, now Micros, cost int64) Decision {
+	d := Decision{Limit: l.Count, Remaining: s.remaining(l, now), ResetAfter: s.freshAfter(l, now)}
+	if cost == 0 {
+		cost = 1
+	}
+	if cost < 0 || cost > l.Count {
+		d.RetryAfter = Never
+		return d
+	}
+	room := l.Count - s.Current - cost // ≥ -2·MaxCount: no wrap, Current is at most 2^54
+	d.Allowed = room >= 0 && productAtMost(s.Previous, s.inView(l, now), room, int64(l.Window))
+	if d.Allowed {
+		return d
+	}
+	// The earliest e of this window at which Previous·(Window-e) ≤ room·Window, or that of a later window, where
+	// Current has become Previous. Rounding e up to the microsecond is rounding its share down.
+	start, window := max(s.Start, windowStart(now, l.Window)), int64(l.Window)
+	if room >= 0 {
+		e := window - mulDivDown(room, window, s.Previous)
+		d.RetryAfter = sub(add(start, Micros(e)), now)
+		return d
+	}
+	next := add(start, l.Window)
+	e := window - mulDivDown(l.Count-cost, window, s.Current)
+	d.RetryAfter = sub(add(next, Micros(max(e, 0))), now)
+	return d
+}
+
+// inView is Window-e: how much of the previous window still counts.
+func (s SlidingWindow) inView(l Limit, now Micros) int64 {
+	return int64(l.Window - max(0, sub(now, s.Start)))
+}
+
+// remaining is Count - Current - Previous·(Window-e)/Window, rounded down, at least 0.
+func (s SlidingWindow) remaining(l Limit, now Micros) int64 {
+	return max(0, l.Count-saturate(s.Current, mulDivUp(s.Previous, s.inView(l, now), int64(l.Window))))
+}
+
+func (s SlidingWindow) freshAfter(l Limit, now Micros) Micros {
+	ahead := max(sub(s.Start, now), -l.Window)
+	switch {
+	case s.Current > 0:
+		return 2*l.Window + ahead
+	case s.Previous > 0:
+		return l.Window + ahead
+	}
+	return 0
+}
+
+// windowStart is the start of the window that holds now; instants before the base round down as well.
+func windowStart(now, window Micros) Micros {
+	r := now % window
+	if r < 0 {
+		r += window
+	}
+	return now - r
+}
+
+// saturate is a+b for a, b ≥ 0, held at twice [MaxCount], which is above every limit.
+func saturate(a, b int64) int64 {
+	const top = 2 * MaxCount
+	if a > top || b > top || a+b > top {
+		return top
+	}
+	return a + b
+}
