@@ -1,0 +1,83 @@
+# Every target works on a clean clone with the Go toolchain, python3 and make, without root; `make` alone lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# make run: STORE=memory needs no Valkey, ENVOY=no runs the origin alone.
+STORE ?= valkey
+ENVOY ?= yes
+# make bench: runs of each benchmark (benchstat wants 6 or more), and which ones.
+COUNT ?= 6
+BENCH ?= .
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+CODE := $(wildcard edge envoy e2e origin plugin shared)
+# The e2e packages run without the race detector, which the wazero host is too slow under.
+UNIT = $$(go list ./... | grep -v '/e2e')
+
+.PHONY: help tools build run test check-fast test-wasm e2e bench lint fmt clean unit FORCE
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+tools: ## Fetch the pinned Envoy, Valkey and linter into .tools (WEIR_ENVOY=, WEIR_VALKEY= bring your own)
+	@sh .ci/tools/fetch
+
+build: build/weir-edge.wasm build/weir-edge-fault.wasm build/weir ## Build the filter, its fault-test twin and the weir binary into build/
+
+# Go's build cache knows better than file times what is stale, so these always ask it.
+build/weir-edge.wasm: FORCE
+	@mkdir -p build
+	@go run ./plugin/mkwasm -o $@
+
+build/weir-edge-fault.wasm: FORCE build/weir-edge.wasm
+	@go run ./plugin/mkwasm -tags weirfault -o $@
+
+build/weir: FORCE
+	@mkdir -p build
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./origin/cmd/weir
+
+RUN_TOOLS := $(if $(filter no,$(ENVOY)),,envoy) $(if $(filter memory,$(STORE)),,valkey)
+RUN_BUILD := build/weir $(if $(filter no,$(ENVOY)),,build/weir-edge.wasm)
+
+run: $(RUN_BUILD) ## Run the whole system on loopback ports (STORE=memory, ENVOY=no to leave parts out)
+	@$(if $(strip $(RUN_TOOLS)),sh .ci/tools/fetch $(RUN_TOOLS))
+	@exec build/weir run --store '$(STORE)' --envoy '$(ENVOY)'
+
+# In these a missing part is a fault, not a reason to skip.
+test test-wasm e2e: export CI = true
+
+test: tools build lint unit e2e ## Everything: lint, unit tests under the race detector, e2e on real parts
+
+unit:
+	@go test -race $(UNIT)
+
+# The log is long: what passes is told by its summary lines, what fails in full.
+e2e: tools build ## Scenarios on the built filter, real Envoy, real Valkey; prints how many ran on which target
+	@echo 'e2e: running, log in build/e2e.log'
+	@go test -count=1 -v ./e2e/... >build/e2e.log 2>&1 \
+	  && grep -E '^(ok|FAIL)|scenarios:' build/e2e.log \
+	  || { cat build/e2e.log; exit 1; }
+
+test-wasm: build/weir-edge.wasm build/weir-edge-fault.wasm ## The built filter alone: its imports and exports, and the scenarios on our wazero host
+	@go test -count=1 ./plugin/... ./e2e/wasmhost/...
+
+check-fast: ## Under a minute: vet and the short unit tests
+	@go vet ./...
+	@go test -short $(UNIT)
+
+bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp)
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(UNIT)
+
+lint: ## gofmt, go vet for both targets, staticcheck
+	@sh .ci/tools/fetch staticcheck
+	@bad=$$(gofmt -l $(CODE)); [ -z "$$bad" ] || { echo "gofmt would change (make fmt):"; echo "$$bad"; exit 1; }
+	@go vet ./...
+	@GOOS=wasip1 GOARCH=wasm go vet ./shared/... ./edge/...
+	@.tools/bin/staticcheck ./...
+
+fmt: ## Format the Go code
+	@gofmt -w $(CODE)
+
+clean: ## Remove build/ (the fetched tools stay; rm -r .tools removes them)
+	@rm -rf build
