@@ -99,12 +99,7 @@ func (c *compiler) name(spec Spec) string {
 		c.fault(spec.At, ".name", "", "is missing: want 1 to 63 of a-z, 0-9, -")
 		return ""
 	}
-	valid := s.Text != "" && len(s.Text) <= maxName
-	for i := range len(s.Text) {
-		ch := s.Text[i]
-		valid = valid && (ch >= 'a' && ch <= 'z' || ch >= '0' && ch <= '9' || ch == '-')
-	}
-	if !valid {
+	if !ValidName(s.Text) {
 		c.fault(s.At, ".name", s.Text, "want 1 to 63 of a-z, 0-9, -")
 		return s.Text
 	}
@@ -114,6 +109,16 @@ func (c *compiler) name(spec Spec) string {
 	}
 	c.names[s.Text] = s.At
 	return s.Text
+}
+
+// ValidName tells whether name can be a rule's: 1 to 63 of a-z, 0-9, -.
+func ValidName(name string) bool {
+	valid := name != "" && len(name) <= maxName
+	for i := range len(name) {
+		ch := name[i]
+		valid = valid && (ch >= 'a' && ch <= 'z' || ch >= '0' && ch <= '9' || ch == '-')
+	}
+	return valid
 }
 
 func (c *compiler) rate(at Source, field string, s Scalar) limit.Limit {
