@@ -1,0 +1,106 @@
+// Package config reads weir.yaml, the settings of one process.
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/document"
+)
+
+// Defaults of fields that weir.yaml leaves out. Ports are on loopback, so that nothing is reachable from another
+// machine unless somebody says so.
+const (
+	DefaultGateway = "127.0.0.1:8081"
+	DefaultAdmin   = "127.0.0.1:8084"
+	DefaultRules   = "weir.rules.yaml"
+	DefaultStore   = "memory://"
+	// DefaultDeadline is how long a decision may wait for the store, waiting for a connection included.
+	DefaultDeadline = 10 * time.Millisecond
+)
+
+// Bounds of store.deadline: below, a garbage collection is a failure; above, a stopped store holds every request.
+const (
+	minDeadline = time.Millisecond
+	maxDeadline = 10 * time.Second
+)
+
+// MinSecret is the least length of a secret in bytes: as many as the hash it keys.
+const MinSecret = 32
+
+// Config is a validated weir.yaml with the environment's overrides applied.
+type Config struct {
+	File     string // as given to [Load]
+	Roles    Roles
+	Listen   Listen
+	Upstream *url.URL // of the API behind the gateway; nil without that role
+	Store    Store
+	Trust    Trust
+	Rules    string // file of the rules
+	Keys     string // file of the keys; empty: no key is known
+	Secrets  Secrets
+}
+
+// Roles are what the process does.
+type Roles struct{ Gateway, Admin bool }
+
+// Listen holds an address, host:port, for each role.
+type Listen struct{ Gateway, Admin string }
+
+// Store says where counters live.
+type Store struct {
+	Valkey   *Valkey // nil: in this process's memory
+	Deadline time.Duration
+}
+
+// Valkey is one standalone server.
+type Valkey struct {
+	Address            string // host:port
+	Username, Password string
+	DB                 int
+}
+
+// Shown is the server without its password, for logs.
+func (v Valkey) Shown() string { return "valkey://" + v.Address }
+
+// Trust says whose word about a request counts.
+type Trust struct {
+	Edges []netip.Prefix // peers whose x-weir-address is believed
+}
+
+// Believes tells whether a peer is an edge.
+func (t Trust) Believes(peer netip.Addr) bool {
+	for _, p := range t.Edges {
+		if p.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}
+
+// Secrets are read from files, so that they show in no process list.
+type Secrets struct {
+	Counter []byte // keys the hash that names counters; nil only with the memory store
+}
+
+// Load reads file with overrides from the environment. The error is a [rule.Faults] with everything that is wrong,
+// or says why the file cannot be read. Files that the file names are relative to its folder; files that the
+// environment names are relative to the working directory.
+func Load(file string, lookupEnv func(string) (string, bool)) (Config, error) {
+	doc, _, err := document.ReadFile(file, file)
+	if err != nil {
+		return Config{}, err
+	}
+	if doc.Broken() && !doc.Root().Present() {
+		return Config{}, doc.Faults()
+	}
+	r := newReader(doc, filepath.Dir(file), lookupEnv)
+	c := r.config()
+	c.File = file
+	if faults := append(doc.Faults(), r.faults...); len(faults) > 0 {
+		return Config{}, faults
+	}
+	return c, nil
+}

@@ -1,0 +1,297 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/document"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+// laterRoles are refused by name, rather than as spelling errors.
+var laterRoles = []string{"rls", "check", "control", "xds"}
+
+// reader turns a document into a Config, collecting faults.
+type reader struct {
+	doc       *document.Document
+	folder    string
+	lookupEnv func(string) (string, bool)
+	faults    rule.Faults
+
+	root, listen, store, trust, secrets document.Fields
+}
+
+func newReader(doc *document.Document, folder string, lookupEnv func(string) (string, bool)) *reader {
+	r := &reader{doc: doc, folder: folder, lookupEnv: lookupEnv}
+	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "store", "trust", "rules", "keys", "secrets")
+	r.listen = r.root.Get("listen").FieldsBut(laterRoles, "gateway", "admin")
+	r.store = r.root.Get("store").Fields("url", "strategy", "deadline")
+	r.trust = r.root.Get("trust").Fields("edges")
+	r.secrets = r.root.Get("secrets").Fields("counter")
+	return r
+}
+
+func (r *reader) config() Config {
+	c := Config{Roles: r.roles()}
+	c.Listen.Gateway = r.address(r.scalar(r.listen.Get("gateway"), "WEIR_LISTEN_GATEWAY"), "listen.gateway", DefaultGateway, false)
+	c.Listen.Admin = r.address(r.scalar(r.listen.Get("admin"), "WEIR_LISTEN_ADMIN"), "listen.admin", DefaultAdmin, true)
+	if c.Roles.Gateway {
+		c.Upstream = r.upstream()
+	}
+	c.Store = r.readStore()
+	for _, s := range r.list(r.trust.Get("edges"), "WEIR_TRUST_EDGES") {
+		c.Trust.Edges = append(c.Trust.Edges, r.prefix(s))
+	}
+	c.Rules = r.path(r.scalar(r.root.Get("rules"), "WEIR_RULES"), "rules", DefaultRules)
+	c.Keys = r.path(r.scalar(r.root.Get("keys"), "WEIR_KEYS"), "keys", "")
+	c.Secrets.Counter = r.counterSecret(c.Store.Valkey != nil)
+	return c
+}
+
+func (r *reader) fault(s rule.Scalar, field, want string) {
+	r.faults = append(r.faults, rule.Fault{At: s.At, Field: field, Value: s.Text, Want: want})
+}
+
+// scalar is a value of the file, or the environment's instead.
+func (r *reader) scalar(v document.Value, env string) rule.Scalar {
+	if text, ok := r.lookupEnv(env); ok {
+		return rule.Scalar{Text: text, At: rule.Source{File: "environment " + env}, Set: true}
+	}
+	return v.Scalar()
+}
+
+// list is a list of the file, or the environment's instead: separated by commas.
+func (r *reader) list(v document.Value, env string) []rule.Scalar {
+	var scalars []rule.Scalar
+	if text, ok := r.lookupEnv(env); ok {
+		for part := range strings.SplitSeq(text, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				scalars = append(scalars, rule.Scalar{Text: part, At: rule.Source{File: "environment " + env}, Set: true})
+			}
+		}
+		return scalars
+	}
+	for _, item := range v.Items() {
+		if s := item.Scalar(); s.Set {
+			scalars = append(scalars, s)
+		}
+	}
+	return scalars
+}
+
+func (r *reader) roles() Roles {
+	v := r.root.Get("roles")
+	scalars := r.list(v, "WEIR_ROLES")
+	if len(scalars) == 0 {
+		if v.Present() && !r.doc.Broken() {
+			v.Fault("want at least one of gateway, admin")
+		}
+		return Roles{Gateway: true, Admin: true}
+	}
+	var roles Roles
+	for _, s := range scalars {
+		switch {
+		case s.Text == "gateway":
+			roles.Gateway = true
+		case s.Text == "admin":
+			roles.Admin = true
+		case slices.Contains(laterRoles, s.Text):
+			r.fault(s, "roles", "is not in this version: want gateway, admin")
+		default:
+			r.fault(s, "roles", "want gateway, admin")
+		}
+	}
+	return roles
+}
+
+// address reads host:port. Port 0 takes a free one.
+func (r *reader) address(s rule.Scalar, field, byDefault string, loopback bool) string {
+	if !s.Set {
+		return byDefault
+	}
+	host, port, err := net.SplitHostPort(s.Text)
+	if err != nil {
+		r.fault(s, field, "want host:port, as "+byDefault)
+		return byDefault
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		r.fault(s, field, "want a port of 0 to 65535")
+		return byDefault
+	}
+	addr, err := netip.ParseAddr(host)
+	if loopback && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		// It shows every rule by name and has no login yet.
+		r.fault(s, field, "the admin port asks for no login in this version: want a loopback address, as "+byDefault)
+	}
+	return s.Text
+}
+
+func (r *reader) upstream() *url.URL {
+	v := r.root.Get("upstream")
+	s := r.scalar(v, "WEIR_UPSTREAM")
+	if !s.Set {
+		if !v.Present() {
+			r.faults = append(r.faults, rule.Fault{At: v.At(), Field: "upstream", Want: "is missing: want the URL of the API behind the gateway, as http://127.0.0.1:8090"})
+		}
+		return nil
+	}
+	u, err := url.Parse(s.Text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
+		r.fault(s, "upstream", "want http://host:port or https://host:port")
+		return nil
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		r.fault(rule.Scalar{Text: u.Redacted(), At: s.At}, "upstream", "want no user, query or fragment")
+		return nil
+	}
+	return u
+}
+
+func (r *reader) prefix(s rule.Scalar) netip.Prefix {
+	if p, err := netip.ParsePrefix(s.Text); err == nil {
+		if p.Addr() != p.Masked().Addr() {
+			r.fault(s, "trust.edges", "has bits past its length: want "+p.Masked().String())
+		}
+		if p.Bits() == 0 {
+			r.fault(s, "trust.edges", "trusts everybody: want the networks of your edges")
+		}
+		return p.Masked()
+	}
+	if a, err := netip.ParseAddr(s.Text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+	}
+	r.fault(s, "trust.edges", "want a network as 10.0.0.0/8, or an address")
+	return netip.Prefix{}
+}
+
+func (r *reader) path(s rule.Scalar, field, byDefault string) string {
+	switch {
+	case !s.Set && byDefault == "":
+		return ""
+	case !s.Set:
+		return filepath.Join(r.folder, byDefault)
+	case s.Text == "":
+		r.fault(s, field, "want the path of a file")
+		return ""
+	case filepath.IsAbs(s.Text), s.At.Line == 0: // the environment's paths are the working directory's
+		return s.Text
+	}
+	return filepath.Join(r.folder, s.Text)
+}
+
+func (r *reader) readStore() Store {
+	store := Store{Deadline: DefaultDeadline}
+	if s := r.scalar(r.store.Get("url"), "WEIR_STORE_URL"); s.Set {
+		store.Valkey = r.storeURL(s)
+	}
+	switch s := r.scalar(r.store.Get("strategy"), "WEIR_STORE_STRATEGY"); {
+	case !s.Set, s.Text == "auto", s.Text == "function":
+	case s.Text == "commands":
+		r.fault(s, "store.strategy", "is not in this version: want auto, function")
+	default:
+		r.fault(s, "store.strategy", "want auto, function")
+	}
+	if s := r.scalar(r.store.Get("deadline"), "WEIR_STORE_DEADLINE"); s.Set {
+		d, err := time.ParseDuration(s.Text)
+		if err != nil || d < minDeadline || d > maxDeadline {
+			r.fault(s, "store.deadline", fmt.Sprintf("want %v to %v", minDeadline, maxDeadline))
+		}
+		store.Deadline = d
+	}
+	return store
+}
+
+// storeURL reads memory:// or valkey://[user:password@]host:port[/db]. No fault shows the value: it may hold a password.
+func (r *reader) storeURL(s rule.Scalar) *Valkey {
+	const form = "want memory:// or valkey://[user:password@]host:port[/db]"
+	hidden := rule.Scalar{At: s.At}
+	u, err := url.Parse(s.Text)
+	if err != nil {
+		r.fault(hidden, "store.url", form)
+		return nil
+	}
+	hidden.Text = u.Redacted()
+	switch {
+	case u.Scheme == "memory" && u.Host == "" && strings.Trim(u.Path, "/") == "" && u.Opaque == "":
+		return nil
+	case u.Scheme == "valkey" && strings.Contains(u.Host, ","):
+		r.fault(hidden, "store.url", "a cluster is not in this version: want one server, valkey://host:port")
+		return nil
+	case strings.Contains(u.Scheme, "cluster"):
+		r.fault(hidden, "store.url", "a cluster is not in this version: want one server, valkey://host:port")
+		return nil
+	case u.Scheme == "valkeys" || u.Scheme == "rediss":
+		r.fault(hidden, "store.url", "TLS is not in this version: want valkey://host:port")
+		return nil
+	case u.Scheme != "valkey" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
+		r.fault(hidden, "store.url", form)
+		return nil
+	}
+	v := &Valkey{Address: u.Host}
+	if u.Port() == "" {
+		v.Address = net.JoinHostPort(u.Hostname(), "6379")
+	}
+	if u.User != nil {
+		v.Username = u.User.Username()
+		v.Password, _ = u.User.Password()
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		n, err := strconv.ParseUint(db, 10, 16)
+		if err != nil {
+			r.fault(hidden, "store.url", "want a database number after the last /")
+		}
+		v.DB = int(n)
+	}
+	return v
+}
+
+// counterSecret reads the secret that names counters. Processes that share a store must share it, so that there is
+// no safe way to make one up here; with counters in this process's memory nobody else needs it.
+func (r *reader) counterSecret(shared bool) []byte {
+	v := r.secrets.Get("counter")
+	scalars := r.list(v, "WEIR_SECRETS_COUNTER")
+	if len(scalars) == 0 {
+		if shared && !(v.Present() && r.doc.Broken()) {
+			r.faults = append(r.faults, rule.Fault{At: v.At(), Field: "secrets.counter", Want: "is missing: with Valkey, " +
+				"want a list with one file of " + strconv.Itoa(MinSecret) + " or more random bytes, the same for all processes, " +
+				"as made by: head -c 32 /dev/urandom > weir.secret"})
+		}
+		return nil
+	}
+	if len(scalars) > 1 {
+		r.fault(scalars[1], "secrets.counter[1]", "rotation is not in this version: want one file")
+		return nil
+	}
+	s := scalars[0]
+	path := r.path(s, "secrets.counter[0]", "")
+	if path == "" {
+		return nil
+	}
+	secret, err := os.ReadFile(path)
+	if err != nil {
+		r.fault(s, "secrets.counter[0]", "cannot be read: "+reason(err))
+		return nil
+	}
+	// Taken whole: a random secret may end in what looks like the end of a line.
+	if len(secret) < MinSecret {
+		r.fault(s, "secrets.counter[0]", fmt.Sprintf("holds %d bytes: want at least %d", len(secret), MinSecret))
+		return nil
+	}
+	return secret
+}
+
+// reason is a file error without the path, which the message has already.
+func reason(err error) string {
+	if i := strings.LastIndex(err.Error(), ": "); i >= 0 {
+		return err.Error()[i+2:]
+	}
+	return err.Error()
+}

@@ -1,0 +1,200 @@
+// Package document reads YAML files strictly, keeping the position of every value.
+//
+// Nothing is guessed: an unknown field, a field given twice, a value of the wrong kind or an empty one is a
+// [rule.Fault]; all of them are collected, so that one run shows everything that is wrong with a file.
+package document
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/weirproject/weir/shared/rule"
+)
+
+// Bounds of a file. The YAML parser recurses once a level and writes a path for every node, so that 200,000 opening
+// brackets would take gigabytes; our own files nest five levels deep.
+const (
+	// MaxBytes holds about 400,000 keys.
+	MaxBytes   = 64 << 20
+	maxDepth   = 16
+	maxColumn  = 64 // of a line's first token, and of a list's dash: each level of indentation takes a column
+	maxAnchors = 1_000
+	maxAliases = 10_000 // resolved while reading: what an alias in an alias may multiply to
+	// maxFaults keeps a broken file of 400,000 entries from answering with as many lines.
+	maxFaults = 100
+)
+
+// Document is one parsed file with the faults found in it so far. It is for one goroutine.
+type Document struct {
+	file    string
+	root    ast.Node
+	anchors map[string]ast.Node
+	aliases int
+	faults  rule.Faults
+	dropped int
+}
+
+// ReadFile parses the file at path, named in faults as name. The error tells why it cannot be read at all; what is
+// wrong inside comes with [Document.Faults].
+func ReadFile(path, name string) (*Document, []byte, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Parse(name, content), content, nil
+}
+
+// Parse parses content, which faults name as file. A document that cannot be parsed has one fault and an absent root.
+func Parse(file string, content []byte) *Document {
+	d := &Document{file: file, anchors: map[string]ast.Node{}}
+	if len(content) > MaxBytes {
+		d.add(rule.Source{File: file}, "", "", fmt.Sprintf("is %d bytes: want at most %d", len(content), MaxBytes))
+		return d
+	}
+	tokens := lexer.Tokenize(string(content))
+	if !d.bounded(tokens) {
+		return d
+	}
+	parsed, err := parse(tokens)
+	if err != nil {
+		d.syntax(err)
+		return d
+	}
+	var bodies []ast.Node
+	for _, doc := range parsed.Docs {
+		if doc.Body != nil {
+			bodies = append(bodies, doc.Body)
+		}
+	}
+	switch len(bodies) {
+	case 0:
+		d.add(rule.Source{File: file}, "", "", "is empty")
+	case 1:
+		d.root = bodies[0]
+		ast.Walk(anchorCollector{d}, d.root)
+	default:
+		d.add(d.source(bodies[1]), "", "", "is a second document: want one a file")
+	}
+	return d
+}
+
+// parse keeps a fault of the YAML parser itself from ending the process: rules are read while serving.
+func parse(tokens token.Tokens) (file *ast.File, err error) {
+	defer func() {
+		if caught := recover(); caught != nil {
+			err = errors.New("is not YAML that can be read")
+		}
+	}()
+	// Doubled keys are found by Fields, which goes on after the first.
+	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+}
+
+// bounded checks what has to hold before the parser may recurse into the tokens.
+func (d *Document) bounded(tokens token.Tokens) bool {
+	flow, anchors, line := 0, 0, 0
+	for _, tk := range tokens {
+		at := rule.Source{File: d.file, Line: tk.Position.Line, Column: tk.Position.Column}
+		first := tk.Position.Line != line
+		line = tk.Position.Line
+		switch tk.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow--
+		case token.AnchorType:
+			anchors++
+		case token.TagType, token.DirectiveType:
+			d.add(at, "", tk.Value, "tags and directives are not allowed")
+			return false
+		}
+		// A token that spans lines or closes a bracket may stand anywhere; a comment nests nothing.
+		nests := tk.Type == token.SequenceEntryType || tk.Type == token.MappingKeyType ||
+			first && flow == 0 && tk.Type != token.CommentType && tk.Type != token.StringType
+		if flow > maxDepth || nests && tk.Position.Column > maxColumn {
+			d.add(at, "", "", fmt.Sprintf("nests too deep: want at most %d levels, indented by at most %d", maxDepth, maxColumn))
+			return false
+		}
+		if anchors > maxAnchors {
+			d.add(at, "", "", fmt.Sprintf("has too many anchors: want at most %d", maxAnchors))
+			return false
+		}
+	}
+	return true
+}
+
+// syntax records an error of the YAML parser, as one line with its position.
+func (d *Document) syntax(err error) {
+	at, message := rule.Source{File: d.file}, err.Error()
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
+		message = syntax.Message
+		if syntax.Token != nil {
+			at.Line, at.Column = syntax.Token.Position.Line, syntax.Token.Position.Column
+		}
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	d.add(at, "", "", "is not YAML: "+message)
+}
+
+// Root is the whole document.
+func (d *Document) Root() Value { return Value{doc: d, node: d.root, at: rule.Source{File: d.file}} }
+
+// Broken tells whether any fault was found so far.
+func (d *Document) Broken() bool { return len(d.faults) > 0 }
+
+// Faults are all faults found so far, in the order of the file.
+func (d *Document) Faults() rule.Faults {
+	slices.SortStableFunc(d.faults, func(a, b rule.Fault) int {
+		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
+	})
+	if d.dropped == 0 {
+		return d.faults
+	}
+	return append(slices.Clip(d.faults), rule.Fault{
+		At: rule.Source{File: d.file}, Want: "and " + strconv.Itoa(d.dropped) + " more"})
+}
+
+func (d *Document) add(at rule.Source, field, value, want string) {
+	if len(d.faults) >= maxFaults {
+		d.dropped++
+		return
+	}
+	d.faults = append(d.faults, rule.Fault{At: at, Field: field, Value: value, Want: want})
+}
+
+// source is where a node begins. A mapping begins at its first key.
+func (d *Document) source(node ast.Node) rule.Source {
+	at := rule.Source{File: d.file}
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return d.source(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return d.source(n.Key)
+	}
+	if tk := node.GetToken(); tk != nil && tk.Position != nil {
+		at.Line, at.Column = tk.Position.Line, tk.Position.Column
+	}
+	return at
+}
+
+// anchorCollector records the anchored nodes of a document.
+type anchorCollector struct{ doc *Document }
+
+func (c anchorCollector) Visit(node ast.Node) ast.Visitor {
+	if anchor, ok := node.(*ast.AnchorNode); ok && anchor.Name != nil {
+		c.doc.anchors[anchor.Name.GetToken().Value] = anchor.Value
+	}
+	return c
+}

@@ -1,0 +1,147 @@
+// Package livefile follows a file, keeping the last content that was good.
+package livefile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Times of following. An editor writes a file in several steps, which settle lets pass as one change; poll finds what
+// notifications miss: a change behind a symlink in another folder, a network file system.
+const (
+	settle = 50 * time.Millisecond
+	poll   = 5 * time.Second
+)
+
+// contentDigits of the SHA-256 are shown: enough to tell two contents apart by eye.
+const contentDigits = 12
+
+// File is a followed file with its last good value. Methods may be called from any goroutine.
+type File[T any] struct {
+	path  string
+	parse func(name string, content []byte) (T, error)
+	value atomic.Pointer[T]
+
+	mu     sync.Mutex
+	status Status
+	seen   string // content hash last looked at, good or not
+}
+
+// Status tells how a file stands.
+type Status struct {
+	Path    string
+	Content string    // start of the hex SHA-256 of the content in force
+	Since   time.Time // when that content came into force
+	Err     error     // why a newer content was refused; nil when the newest is in force
+}
+
+// Open reads path for the first time; a bad file is an error. parse gets the path for its messages.
+func Open[T any](path string, parse func(name string, content []byte) (T, error)) (*File[T], error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	value, err := parse(path, content)
+	if err != nil {
+		return nil, err
+	}
+	f := &File[T]{path: path, parse: parse, seen: hash(content)}
+	f.value.Store(&value)
+	f.status = Status{Path: path, Content: f.seen, Since: time.Now()}
+	return f, nil
+}
+
+// Get is the last good value.
+func (f *File[T]) Get() T { return *f.value.Load() }
+
+// Status tells how the file stands now.
+func (f *File[T]) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// Follow reads the file anew whenever it changes, until ctx ends; run it in one goroutine. It calls changed after
+// each new content, with the error that refused it or nil; the file has that status by then.
+func (f *File[T]) Follow(ctx context.Context, changed func(T, error)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	// The folder, since a rename or a symlink swap leaves a watch on the file with the old one.
+	if err := watcher.Add(filepath.Dir(f.path)); err != nil {
+		return err
+	}
+	polling := time.NewTicker(poll)
+	defer polling.Stop()
+	// Whatever changed between Open and the watch.
+	f.look(changed)
+	var settled <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-watcher.Events:
+			if !ok {
+				return nil
+			}
+			settled = time.After(settle)
+		case <-settled:
+			settled = nil
+			f.look(changed)
+		case <-polling.C:
+			f.look(changed)
+		case _, ok := <-watcher.Errors:
+			// An overflow of the queue of events: polling finds the change.
+			if !ok {
+				return nil
+			}
+		}
+	}
+}
+
+// look reads the file and takes its content if that is new and good.
+func (f *File[T]) look(changed func(T, error)) {
+	content, err := os.ReadFile(f.path)
+	seen := "unreadable"
+	if err == nil {
+		seen = hash(content)
+	}
+	f.mu.Lock()
+	same := seen == f.seen
+	f.seen = seen
+	inForce := f.status.Content
+	f.mu.Unlock()
+	if same {
+		return
+	}
+	value := f.Get()
+	if err == nil && seen != inForce {
+		var parsed T
+		if parsed, err = f.parse(f.path, content); err == nil {
+			value = parsed
+			f.value.Store(&value)
+		}
+	}
+	f.mu.Lock()
+	f.status.Err = err
+	if err == nil && seen != inForce {
+		f.status.Content, f.status.Since = seen, time.Now()
+	}
+	f.mu.Unlock()
+	changed(value, err)
+}
+
+func hash(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])[:contentDigits]
+}
