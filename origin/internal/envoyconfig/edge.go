@@ -55,7 +55,8 @@ func (e Edge) Render() ([]byte, error) {
 	if err := errors.Join(listenErr, originErr, adminErr, filterErr, hopsErr); err != nil {
 		return nil, err
 	}
-	problem := header.Problem{Code: header.LimiterUnavailable, Mode: rule.RetryOnly, RetryAfter: unavailableFor}
+	unavailable := header.Problem{Code: header.LimiterUnavailable, Mode: rule.RetryOnly, RetryAfter: unavailableFor}
+	badRequest := header.Problem{Code: header.BadRequest, Mode: rule.None}
 	return execute(bootstrapTemplate, map[string]any{
 		"Listen": listen, "Origin": origin, "Admin": admin,
 		"OriginType":   clusterType(origin.Host),
@@ -66,7 +67,8 @@ func (e Edge) Render() ([]byte, error) {
 		"Node":         or(e.Node, "weir-edge"),
 		"RetryAfter":   strconv.FormatInt(header.RetryAfterSeconds(unavailableFor), 10),
 		"ProblemType":  header.ProblemType,
-		"Unavailable":  string(problem.Append(nil)),
+		"Unavailable":  string(unavailable.Append(nil)),
+		"BadRequest":   string(badRequest.Append(nil)),
 	})
 }
 
