@@ -39,7 +39,7 @@ The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
 				_, err = cmd.OutOrStdout().Write(text)
 				return err
 			}
-			return os.WriteFile(out, text, 0o644)
+			return envoyconfig.WriteFile(out, text)
 		},
 	}
 	flags := cmd.Flags()
@@ -70,7 +70,7 @@ The file is renamed into place: a running Envoy takes it within a moment and kee
 			}
 			text, err := filter.Render()
 			if err == nil {
-				err = envoyconfig.WriteFile(out, text)
+				err = envoyconfig.WriteFilter(out, text)
 			}
 			if err != nil {
 				return fmt.Errorf("envoy filter: %w", err)

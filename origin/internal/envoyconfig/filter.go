@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/weirproject/weir/shared/bundle"
 )
@@ -62,28 +61,34 @@ func checkModule(path string) error {
 	return nil
 }
 
-// WriteFile writes content to path by renaming a complete file onto it, which is how Envoy wants a push: its watch
-// sees the rename, never a half-written file. A path that Envoy cannot tell the format of is refused.
-func WriteFile(path string, content []byte) (err error) {
+// WriteFilter writes content, a rendered [Filter], to path as [WriteFile] does. A path that Envoy cannot tell the
+// format of is refused.
+func WriteFilter(path string, content []byte) error {
 	if filepath.Ext(path) != ".json" {
 		return wrong("output", path, "a path that ends in .json, from which Envoy tells the format")
 	}
+	return WriteFile(path, content)
+}
+
+// WriteFile writes content to path by renaming a complete file onto it. That is how Envoy wants a push: its watch sees
+// the rename, never a half-written file.
+func WriteFile(path string, content []byte) (err error) {
 	folder, name := filepath.Split(path)
-	// A dot and a random part: Envoy's watch ignores every name but path's.
-	file, err := os.CreateTemp(or(folder, "."), "."+strings.TrimSuffix(name, ".json")+"-*")
+	// Envoy's watch ignores every name but path's.
+	file, err := os.CreateTemp(or(folder, "."), "."+name+"-*")
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(file.Name())))
 		}
 	}()
 	_, err = file.Write(content)
 	// Envoy may run as another user than who writes its configuration.
 	err = errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close())
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
 	return os.Rename(file.Name(), path)
 }

@@ -1,0 +1,9 @@
+package stand
+
+import "syscall"
+
+// childAttributes keep the terminal's Ctrl-C from the children, so that their parent ends them in order, and let them
+// die with a parent that is killed.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
