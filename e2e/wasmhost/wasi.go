@@ -9,7 +9,9 @@ import (
 // WASI errno values that Envoy answers with.
 const (
 	errnoBadf   = 8
+	errnoNoent  = 20 // as Envoy numbers it
 	errnoFault  = 21
+	errnoPath   = 44
 	errnoNosys  = 52
 	errnoNotsup = 58
 )
@@ -23,9 +25,8 @@ func newSource(seed uint64) *source {
 	return &source{rand.NewChaCha8(key)}
 }
 
-// wasiCalls are the WASI functions that Envoy implements, with its answers; the rest of its table says ENOSYS.
+// wasiCalls are the WASI functions that Envoy implements.
 var wasiCalls = map[string]hostCall{
-	"args_get":       func(*vm, []uint64) uint64 { return 0 },
 	"args_sizes_get": func(v *vm, a []uint64) uint64 { return v.errno(a, 0, 0) },
 	"clock_time_get": clockTimeGet,
 	"environ_get":    environGet,
@@ -37,7 +38,6 @@ var wasiCalls = map[string]hostCall{
 		return v.errno(a, uint32(len(v.base.config.Env)), uint32(size))
 	},
 	"fd_write": fdWrite,
-	"fd_read":  nosys,
 	"fd_seek":  func(v *vm, _ []uint64) uint64 { v.host.log(4, "wasi_unstable fd_seek"); return 0 },
 	"fd_close": func(v *vm, _ []uint64) uint64 { v.host.log(4, "wasi_unstable fd_close"); return 0 },
 	"fd_fdstat_get": func(v *vm, a []uint64) uint64 {
@@ -50,12 +50,6 @@ var wasiCalls = map[string]hostCall{
 		}
 		return 0
 	},
-	"fd_prestat_get":      func(*vm, []uint64) uint64 { return errnoBadf },
-	"fd_prestat_dir_name": nosys,
-	"fd_fdstat_set_flags": nosys,
-	"path_open":           nosys,
-	"poll_oneoff":         nosys,
-	"sched_yield":         nosys,
 	// Envoy logs the exit and returns to the module, which is then expected to trap by itself.
 	"proc_exit": func(v *vm, _ []uint64) uint64 { v.host.log(4, "wasi_unstable proc_exit"); return 0 },
 	"random_get": func(v *vm, a []uint64) uint64 {
@@ -68,7 +62,21 @@ var wasiCalls = map[string]hostCall{
 	},
 }
 
-func nosys(*vm, []uint64) uint64 { return errnoNosys }
+// wasiConstants are the functions that Envoy 1.40.0 answers with one errno whatever the arguments, as it was seen to.
+// poll_oneoff says success without waiting, so a sleep in a module is a busy loop.
+var wasiConstants = map[string]uint64{
+	"args_get": 0, "poll_oneoff": 0, "sched_yield": 0, "fd_advise": 0,
+	"fd_allocate": errnoBadf, "fd_datasync": errnoBadf, "fd_fdstat_set_rights": errnoBadf, "fd_filestat_get": errnoBadf,
+	"fd_filestat_set_size": errnoBadf, "fd_filestat_set_times": errnoBadf, "fd_prestat_get": errnoBadf,
+	"fd_pwrite": errnoBadf, "fd_renumber": errnoBadf, "fd_sync": errnoBadf, "fd_tell": errnoBadf,
+	"fd_fdstat_set_flags": errnoNosys, "fd_pread": errnoNosys, "fd_prestat_dir_name": errnoNosys, "fd_read": errnoNosys,
+	"fd_readdir": errnoNoent, "path_open": errnoPath,
+	"clock_res_get": errnoNotsup, "path_create_directory": errnoNotsup, "path_filestat_get": errnoNotsup,
+	"path_filestat_set_times": errnoNotsup, "path_link": errnoNotsup, "path_readlink": errnoNotsup,
+	"path_remove_directory": errnoNotsup, "path_rename": errnoNotsup, "path_symlink": errnoNotsup,
+	"path_unlink_file": errnoNotsup, "sock_accept": errnoNotsup, "sock_recv": errnoNotsup, "sock_send": errnoNotsup,
+	"sock_shutdown": errnoNotsup,
+}
 
 // errno writes one number behind each of the first pointers of a call.
 func (v *vm) errno(pointers []uint64, values ...uint32) uint64 {
