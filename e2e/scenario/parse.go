@@ -1,0 +1,437 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// minRealWindow is the shortest window of a limit on a target that runs in real time: the wall clock must not cross
+// a window's edge, nor refill a bucket, while a scenario runs.
+const minRealWindow = time.Hour
+
+// realClients are the addresses that a scenario may name on targets in real time.
+var realClients = netip.MustParsePrefix("127.0.0.0/16")
+
+// Folder reads all scenario files of a folder, sorted by name. A rules entry that is a name stands for the file of
+// that name in the folder's subfolder rules. All faults of all files come in one error.
+func Folder(path string) ([]*Scenario, error) {
+	files, err := filepath.Glob(filepath.Join(path, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s holds no scenario files (*.yaml)", path)
+	}
+	var all []*Scenario
+	var faults []error
+	seen := map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		s, err := Parse(filepath.Base(f), text, filepath.Join(path, "rules"))
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		if first, taken := seen[s.Name]; taken {
+			faults = append(faults, Fault{s.File, 1, fmt.Sprintf("name: %s is the name of %s already", s.Name, first)})
+		}
+		seen[s.Name] = s.File
+		all = append(all, s)
+	}
+	return all, errors.Join(faults...)
+}
+
+// Parse reads one scenario strictly: an unknown field, a value out of its range or a step that a target cannot run
+// is a [Fault] with its line. Faults come joined.
+func Parse(file string, text []byte, rulesFolder string) (*Scenario, error) {
+	doc, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", file, strings.TrimSpace(yaml.FormatError(err, false, false)))
+	}
+	p := &parsing{file: file, rulesFolder: rulesFolder, s: &Scenario{File: file, Workers: 1}}
+	if len(doc.Docs) != 1 || doc.Docs[0].Body == nil {
+		return nil, Fault{file, 1, "want one document"}
+	}
+	p.scenario(doc.Docs[0].Body)
+	if len(p.faults) > 0 {
+		return nil, errors.Join(p.faults...)
+	}
+	return p.s, nil
+}
+
+type parsing struct {
+	file        string
+	rulesFolder string
+	s           *Scenario
+	faults      []error
+}
+
+func (p *parsing) fault(n ast.Node, format string, args ...any) {
+	p.faults = append(p.faults, Fault{p.file, n.GetToken().Position.Line, fmt.Sprintf(format, args...)})
+}
+
+// fields calls the reader of each field of a mapping; a field without one is a fault.
+func (p *parsing) fields(n ast.Node, what string, readers map[string]func(ast.Node)) map[string]bool {
+	seen := map[string]bool{}
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		p.fault(n, "%s: want a mapping", what)
+		return seen
+	}
+	for i := m.MapRange(); i.Next(); {
+		name := i.Key().String()
+		seen[name] = true
+		if read := readers[name]; read != nil {
+			read(i.Value())
+			continue
+		}
+		known := []string{}
+		for k := range readers {
+			known = append(known, k)
+		}
+		slices.Sort(known)
+		p.fault(i.Key(), "%s: unknown field %q: want %s", what, name, strings.Join(known, ", "))
+	}
+	return seen
+}
+
+func (p *parsing) items(n ast.Node, what string) []ast.Node {
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		p.fault(n, "%s: want a list", what)
+		return nil
+	}
+	return list.Values
+}
+
+func (p *parsing) text(n ast.Node, what string) string {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value
+	case *ast.LiteralNode:
+		return n.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode:
+		return n.GetToken().Value
+	}
+	p.fault(n, "%s: want a text", what)
+	return ""
+}
+
+func (p *parsing) texts(n ast.Node, what string) []string {
+	var all []string
+	for _, item := range p.items(n, what) {
+		all = append(all, p.text(item, what))
+	}
+	return all
+}
+
+func (p *parsing) number(n ast.Node, what string, least, most int) int {
+	v, err := strconv.Atoi(strings.ReplaceAll(n.GetToken().Value, "_", ""))
+	if _, integer := n.(*ast.IntegerNode); !integer || err != nil || v < least || v > most {
+		p.fault(n, "%s: want an integer from %d to %d", what, least, most)
+		return least
+	}
+	return v
+}
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	windowForm = regexp.MustCompile(`^\d+/(\d+)(ms|s|m|h|d)$`)
+	units      = map[string]time.Duration{
+		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+	}
+)
+
+func (p *parsing) scenario(n ast.Node) {
+	var steps, rules, targets ast.Node
+	seen := p.fields(n, "scenario", map[string]func(ast.Node){
+		"name": func(v ast.Node) {
+			if p.s.Name = p.text(v, "name"); !nameForm.MatchString(p.s.Name) {
+				p.fault(v, "name: want small letters, digits and single hyphens")
+			}
+		},
+		"why":     func(v ast.Node) { p.s.Why = p.text(v, "why") },
+		"targets": func(v ast.Node) { targets = v; p.targets(v) },
+		"rules":   func(v ast.Node) { rules = v; p.rules(v) },
+		"keys": func(v ast.Node) {
+			for _, name := range p.texts(v, "keys") {
+				if !nameForm.MatchString(name) || name == "forged" || name == "long" || slices.Contains(p.s.Keys, name) {
+					p.fault(v, "keys: %q: want a new name of small letters, digits and single hyphens; not forged, long", name)
+				}
+				p.s.Keys = append(p.s.Keys, name)
+			}
+		},
+		"workers": func(v ast.Node) { p.s.Workers = p.number(v, "workers", 1, 16) },
+		"steps":   func(v ast.Node) { steps = v },
+	})
+	for _, need := range []string{"name", "why", "targets", "rules", "steps"} {
+		if !seen[need] {
+			p.fault(n, "%s: is missing", need)
+		}
+	}
+	if rules != nil && targets != nil && p.real() {
+		p.windows(rules)
+	}
+	if steps != nil {
+		list := p.items(steps, "steps")
+		if len(list) == 0 {
+			p.fault(steps, "steps: want at least one")
+		}
+		for _, item := range list {
+			p.step(item)
+		}
+	}
+}
+
+func (p *parsing) targets(v ast.Node) {
+	for _, text := range p.texts(v, "targets") {
+		t := Target(text)
+		if !slices.Contains(Targets, t) || p.s.On(t) {
+			p.fault(v, "targets: %q: want each at most once of wasmhost, envoy, memory, valkey", text)
+		}
+		p.s.Targets = append(p.s.Targets, t)
+	}
+	if len(p.s.Targets) == 0 {
+		p.fault(v, "targets: want at least one")
+	}
+}
+
+// real tells whether a target of the scenario runs in real time.
+func (p *parsing) real() bool {
+	return slices.ContainsFunc(p.s.Targets, func(t Target) bool { return !t.Virtual() })
+}
+
+// rules takes a list of rules, or the name of a file that holds a whole rules file.
+func (p *parsing) rules(v ast.Node) {
+	if _, list := v.(*ast.SequenceNode); list {
+		var rules any
+		if err := yaml.NodeToValue(v, &rules, yaml.UseOrderedMap()); err != nil {
+			p.fault(v, "rules: %v", err)
+			return
+		}
+		text, err := yaml.Marshal(yaml.MapSlice{{Key: "version", Value: 1}, {Key: "rules", Value: rules}})
+		if err != nil {
+			p.fault(v, "rules: %v", err)
+		}
+		p.s.Rules = string(text)
+		return
+	}
+	name := p.text(v, "rules")
+	if !nameForm.MatchString(name) {
+		p.fault(v, "rules: want a list of rules, or the name of a file in the folder rules")
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(p.rulesFolder, name+".yaml"))
+	if err != nil {
+		p.fault(v, "rules: no file rules/%s.yaml", name)
+	}
+	p.s.Rules = string(text)
+}
+
+// windows refuses limits that a real clock could move within a run.
+func (p *parsing) windows(rules ast.Node) {
+	var all any
+	if err := yaml.Unmarshal([]byte(p.s.Rules), &all); err != nil {
+		p.fault(rules, "rules: %v", err)
+		return
+	}
+	var look func(v any)
+	look = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, item := range v {
+				look(item)
+			}
+		case map[string]any:
+			for name, value := range v {
+				limit, isText := value.(string)
+				if name != "limit" || !isText {
+					look(value)
+					continue
+				}
+				m := windowForm.FindStringSubmatch(limit)
+				if m == nil {
+					continue // the rules' own validation says what is wrong
+				}
+				n, err := strconv.Atoi(m[1])
+				if err != nil || time.Duration(n)*units[m[2]] < minRealWindow {
+					p.fault(rules, "rules: limit %s: targets in real time want windows of 1h or more", limit)
+				}
+			}
+		}
+	}
+	look(all)
+}
+
+func (p *parsing) step(n ast.Node) {
+	s := Step{Line: n.GetToken().Position.Line, Times: 1, Send: Send{Method: "GET", Path: "/"}, Expect: Expect{API: -1}}
+	s.From.Prefix = netip.MustParsePrefix("127.0.0.1/32")
+	var from, send ast.Node
+	seen := p.fields(n, "step", map[string]func(ast.Node){
+		"advance": func(v ast.Node) {
+			d, err := time.ParseDuration(p.text(v, "advance"))
+			if err != nil || d <= 0 {
+				p.fault(v, "advance: want a duration above 0, as 1h30m or 250ms")
+			}
+			if p.real() {
+				p.fault(v, "advance: only a virtual target (wasmhost) has a clock to move")
+			}
+			s.Advance = d
+		},
+		"from":   func(v ast.Node) { from = v; s.From = p.source(v) },
+		"send":   func(v ast.Node) { send = v; p.send(v, &s.Send) },
+		"times":  func(v ast.Node) { s.Times = p.number(v, "times", 1, 2_000_000) },
+		"expect": func(v ast.Node) { p.expect(v, &s.Expect) },
+	})
+	if seen["advance"] {
+		if len(seen) > 1 {
+			p.fault(n, "step: advance stands alone")
+		}
+		p.s.Steps = append(p.s.Steps, s)
+		return
+	}
+	if !seen["expect"] {
+		p.fault(n, "step: want advance, or expect")
+	}
+	if from != nil && p.real() && (s.From.Raw != "" || !realClients.Contains(s.From.Prefix.Addr()) || s.From.Prefix.Bits() < 16) {
+		p.fault(from, "from: targets in real time want addresses of %s: the second byte tells scenarios apart", realClients)
+	}
+	if send != nil && s.Send.Parallel && (slices.ContainsFunc(p.s.Targets, Target.Virtual) || len(s.Expect.Header) > 0) {
+		p.fault(send, "send: parallel wants targets in real time and no expected header")
+	}
+	total := 0
+	for _, count := range s.Expect.Status {
+		total += count
+	}
+	if seen["expect"] && total != s.Times {
+		p.fault(n, "expect: counts %d answers of %d", total, s.Times)
+	}
+	p.s.Steps = append(p.s.Steps, s)
+}
+
+// source reads an address, a network, or "@text" for what is neither.
+func (p *parsing) source(v ast.Node) Source {
+	text := p.text(v, "from")
+	if raw, found := strings.CutPrefix(text, "@"); found {
+		return Source{Raw: raw}
+	}
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return Source{Prefix: prefix}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		p.fault(v, "from: want an address, a network, or @text")
+		return Source{Prefix: netip.MustParsePrefix("127.0.0.1/32")}
+	}
+	return Source{Prefix: netip.PrefixFrom(a, a.BitLen())}
+}
+
+func (p *parsing) send(n ast.Node, s *Send) {
+	p.fields(n, "send", map[string]func(ast.Node){
+		"method": func(v ast.Node) { s.Method = p.text(v, "method") },
+		"path": func(v ast.Node) {
+			if s.Path = p.text(v, "path"); !strings.HasPrefix(s.Path, "/") {
+				p.fault(v, "path: want one that begins with /")
+			}
+		},
+		"headers": func(v ast.Node) {
+			for _, line := range p.texts(v, "headers") {
+				if name, _, found := strings.Cut(line, ":"); !found || name == "" {
+					p.fault(v, "headers: %q: want lines Name: value", line)
+				}
+				p.unknownName(v, line)
+				s.Headers = append(s.Headers, line)
+			}
+		},
+		"worker": func(v ast.Node) {
+			if t, isText := v.(*ast.StringNode); isText && t.Value == "each" {
+				s.EachOne = true
+				return
+			}
+			s.Worker = p.number(v, "worker", 0, p.s.Workers-1)
+		},
+		"parallel": func(v ast.Node) {
+			b, isBool := v.(*ast.BoolNode)
+			if !isBool {
+				p.fault(v, "parallel: want true or false")
+				return
+			}
+			s.Parallel = b.Value
+		},
+	})
+}
+
+func (p *parsing) unknownName(v ast.Node, line string) {
+	Fill([]string{line}, func(name string) (string, bool) {
+		if name != "forged" && name != "long" && !slices.Contains(p.s.Keys, name) {
+			p.fault(v, "headers: $%s is no key of this scenario: keys come before steps", name)
+		}
+		return "", false
+	})
+}
+
+func (p *parsing) expect(n ast.Node, e *Expect) {
+	e.Status = map[int]int{}
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		p.fault(n, "expect: want a mapping")
+		return
+	}
+	readers := map[string]func(ast.Node){
+		"header": func(v ast.Node) {
+			e.Header = map[string]string{}
+			h, ok := v.(ast.MapNode)
+			if !ok {
+				p.fault(v, "header: want a mapping of names to values")
+				return
+			}
+			for i := h.MapRange(); i.Next(); {
+				value := p.text(i.Value(), "header")
+				if re, is := strings.CutPrefix(value, "~"); is {
+					if _, err := regexp.Compile(re); err != nil {
+						p.fault(i.Value(), "header: %v", err)
+					}
+				}
+				e.Header[p.text(i.Key(), "header")] = value
+			}
+		},
+		"no-header": func(v ast.Node) { e.NoHeader = p.texts(v, "no-header") },
+		"code":      func(v ast.Node) { e.Code = p.text(v, "code") },
+		"where":     func(v ast.Node) { e.Where = p.text(v, "where") },
+		"details":   func(v ast.Node) { e.Details = p.text(v, "details") },
+		"api":       func(v ast.Node) { e.API = p.number(v, "api", 0, 2_000_000) },
+	}
+	for i := m.MapRange(); i.Next(); {
+		name := i.Key().String()
+		if status, err := strconv.Atoi(name); err == nil {
+			if status < 100 || status > 599 {
+				p.fault(i.Key(), "expect: status %d: want 100 to 599", status)
+			}
+			e.Status[status] = p.number(i.Value(), "expect", 1, 2_000_000)
+			continue
+		}
+		if read := readers[name]; read != nil {
+			read(i.Value())
+			continue
+		}
+		p.fault(i.Key(), "expect: unknown field %q: want a status, api, code, details, header, no-header, where", name)
+	}
+	if len(e.Status) == 0 {
+		p.fault(n, "expect: want the counts of statuses, as {200: 3, 429: 1}")
+	}
+}

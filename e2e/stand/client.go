@@ -1,0 +1,121 @@
+package stand
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// callTimeout bounds one call; nothing here may take as long.
+const callTimeout = 10 * time.Second
+
+// Client sends requests from one source address over its own connections.
+type Client struct {
+	http      *http.Client
+	transport *http.Transport
+}
+
+// NewClient uses a source address of 127.0.0.0/8; an empty one lets the system choose. The connections close with the
+// test.
+func NewClient(t testing.TB, from string) *Client {
+	t.Helper()
+	dialer := &net.Dialer{Timeout: callTimeout}
+	if from != "" {
+		ip := net.ParseIP(from)
+		if ip == nil {
+			t.Fatalf("client address %q", from)
+		}
+		dialer.LocalAddr = &net.TCPAddr{IP: ip}
+	}
+	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 128, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &Client{transport: transport}
+	c.http = &http.Client{
+		Transport: transport, Timeout: callTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Result is an answer, read to its end.
+type Result struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// Get sends a GET with header lines "Name: value", which may repeat.
+func (c *Client) Get(t testing.TB, url string, headers ...string) Result {
+	t.Helper()
+	r, err := c.Try(url, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Try is Get without the test.
+func (c *Client) Try(url string, headers ...string) (Result, error) {
+	return c.Do(http.MethodGet, url, headers...)
+}
+
+// Do sends a request without a body.
+func (c *Client) Do(method, url string, headers ...string) (Result, error) {
+	req, err := http.NewRequestWithContext(context.Background(), method, url, nil)
+	if err != nil {
+		return Result{}, err
+	}
+	for _, line := range headers {
+		name, value, found := strings.Cut(line, ":")
+		if !found {
+			return Result{}, fmt.Errorf("header line %q: want Name: value", line)
+		}
+		value = strings.TrimPrefix(value, " ")
+		if strings.EqualFold(name, "host") {
+			req.Host = value
+			continue
+		}
+		req.Header[name] = append(req.Header[name], value) // the case of the name stays
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return Result{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return Result{}, fmt.Errorf("read the answer: %w", err)
+	}
+	return Result{Status: resp.StatusCode, Header: resp.Header, Body: string(body)}, nil
+}
+
+// Metric is the sum of a Prometheus metric's series whose labels contain all the given parts; 0 if there is none.
+func Metric(t testing.TB, c *Client, url, name string, labels ...string) float64 {
+	t.Helper()
+	page := c.Get(t, url)
+	if page.Status != http.StatusOK {
+		t.Fatalf("%s: status %d", url, page.Status)
+	}
+	sum := 0.0
+	for line := range strings.Lines(page.Body) {
+		series, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		bare, set, _ := strings.Cut(series, "{")
+		if !found || bare != name {
+			continue
+		}
+		all := true
+		for _, l := range labels {
+			all = all && strings.Contains(set, l)
+		}
+		if v, err := strconv.ParseFloat(value, 64); err == nil && all {
+			sum += v
+		}
+	}
+	return sum
+}

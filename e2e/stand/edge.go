@@ -1,0 +1,155 @@
+package stand
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// EdgeSettings is what a test chooses of an Envoy.
+type EdgeSettings struct {
+	Origin  string // host:port behind it
+	Rules   string // text of weir.rules.yaml
+	Keys    string // text of weir.keys.yaml, empty: keys are not looked at
+	Workers int    // 2 if zero
+	Module  Part   // [Wasm] if empty
+	// VM is vm_config.configuration: the faults of the fault build.
+	VM string
+	// Bootstrap changes the rendered bootstrap; nil leaves it.
+	Bootstrap func(text string) string
+	// Broken starts Envoy without waiting for its listener.
+	Broken bool
+}
+
+// Edge is a running Envoy with Weir's filter.
+type Edge struct {
+	*Process
+	URL    string // of the listener
+	Admin  string // URL of Envoy's admin
+	folder string
+	weir   string
+	module string
+	vm     string
+}
+
+// StartEdge renders the configuration as an operator would, with the weir binary, and waits until Envoy is ready.
+func StartEdge(t testing.TB, s EdgeSettings) *Edge {
+	t.Helper()
+	if s.Workers == 0 {
+		s.Workers = 2
+	}
+	if s.Module == "" {
+		s.Module = Wasm
+	}
+	listen, admin := Loopback(t), Loopback(t)
+	e := &Edge{
+		URL: "http://" + listen, Admin: "http://" + admin, folder: t.TempDir(),
+		weir: Path(t, Weir), module: Path(t, s.Module), vm: s.VM,
+	}
+	e.Push(t, BuildBundle(t, s.Rules, s.Keys, 1))
+	bootstrap := filepath.Join(e.folder, "envoy.yaml")
+	e.run(t, "envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
+		"--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap)
+	if s.Bootstrap != nil {
+		text, err := os.ReadFile(bootstrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := s.Bootstrap(string(text))
+		if changed == string(text) {
+			t.Fatal("the change to the bootstrap found nothing to change")
+		}
+		writeFile(t, bootstrap, []byte(changed))
+	}
+	e.Process = Start(t, e.folder, "envoy", Path(t, Envoy), []string{
+		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--use-dynamic-base-id", "--log-level", "info",
+	}, nil)
+	if !s.Broken {
+		e.Until(t, "is ready", func() error {
+			if err := status(e.Admin+"/ready", http.StatusOK); err != nil {
+				return err
+			}
+			return nil
+		})
+	}
+	return e
+}
+
+func (e *Edge) file(name string) string { return filepath.Join(e.folder, name) }
+
+func (e *Edge) run(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(e.weir, args...).CombinedOutput(); err != nil {
+		t.Fatalf("weir %s: %v\n%s", strings.Join(args[:2], " "), err, out)
+	}
+}
+
+// BuildBundle compiles rules and keys with the weir binary and returns the bundle's path. Without keys, edges do not
+// look at any.
+func BuildBundle(t testing.TB, rules, keys string, release int) string {
+	t.Helper()
+	folder := t.TempDir()
+	out := filepath.Join(folder, "bundle")
+	writeFile(t, filepath.Join(folder, "weir.rules.yaml"), []byte(rules))
+	args := []string{"bundle", "build", "--rules", filepath.Join(folder, "weir.rules.yaml"),
+		"--release", strconv.Itoa(release), "-o", out}
+	if keys != "" {
+		writeFile(t, filepath.Join(folder, "weir.keys.yaml"), []byte(keys))
+		args = append(args, "--keys", filepath.Join(folder, "weir.keys.yaml"))
+	}
+	if text, err := exec.Command(Path(t, Weir), args...).CombinedOutput(); err != nil {
+		t.Fatalf("weir bundle build: %v\n%s", err, text)
+	}
+	return out
+}
+
+// Push puts a bundle's file into the filter's resource, renamed into place.
+func (e *Edge) Push(t testing.TB, bundle string) {
+	t.Helper()
+	args := []string{"envoy", "filter", "--bundle", bundle, "--wasm", e.module, "-o", e.file("filter.json")}
+	if e.vm != "" {
+		args = append(args, "--vm-config", e.vm)
+	}
+	e.run(t, args...)
+}
+
+// Replace edits the filter's resource as text and renames the result into place: for what weir itself refuses to write.
+func (e *Edge) Replace(t testing.TB, edit func(text string) string) {
+	t.Helper()
+	text, err := os.ReadFile(e.file("filter.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, e.file("filter.json"), []byte(edit(string(text))))
+}
+
+// Access is the access log so far.
+func (e *Edge) Access(t testing.TB) string {
+	t.Helper()
+	b, err := os.ReadFile(e.file("access.log"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Stat is one of Envoy's counters or gauges by its full name; 0 if Envoy has none of that name.
+func (e *Edge) Stat(t testing.TB, c *Client, name string) int {
+	t.Helper()
+	page := c.Get(t, e.Admin+"/stats?usedonly&filter=^"+name+"$")
+	for line := range strings.Lines(page.Body) {
+		label, value, found := strings.Cut(strings.TrimSpace(line), ": ")
+		if found && label == name {
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatalf("stat %s: %v", line, err)
+			}
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,102 @@
+package stand
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// OriginSettings is what a test chooses of an origin.
+type OriginSettings struct {
+	Upstream string // URL of the API
+	Rules    string // text of weir.rules.yaml
+	Keys     string // text of weir.keys.yaml, empty: no keys file
+	Valkey   string // host:port, empty: memory
+	// Trust lists the networks whose x-weir-address is believed; nil: none.
+	Trust []string
+	// Deadline of the store. Outside fault tests a slow machine must not look like a broken store: 1 s if empty.
+	Deadline string
+	// Unready starts it without waiting for /readyz.
+	Unready bool
+}
+
+// Origin is a running "weir serve".
+type Origin struct {
+	*Process
+	Folder  string // of its files
+	Gateway string // host:port
+	Admin   string // URL
+}
+
+// StartOrigin writes the files, starts "weir serve" and waits until it is ready.
+func StartOrigin(t testing.TB, s OriginSettings) *Origin {
+	t.Helper()
+	o := &Origin{Folder: t.TempDir(), Gateway: Loopback(t)}
+	admin := Loopback(t)
+	o.Admin = "http://" + admin
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: {gateway: %q, admin: %q}\nupstream: %s\nrules: weir.rules.yaml\n", o.Gateway, admin, s.Upstream)
+	o.Write(t, "weir.rules.yaml", s.Rules)
+	if s.Keys != "" {
+		o.Write(t, "weir.keys.yaml", s.Keys)
+		b.WriteString("keys: weir.keys.yaml\n")
+	}
+	if len(s.Trust) > 0 {
+		fmt.Fprintf(&b, "trust: {edges: [%q]}\n", strings.Join(s.Trust, `", "`))
+	}
+	if s.Deadline == "" {
+		s.Deadline = "1s"
+	}
+	store := "memory://"
+	if s.Valkey != "" {
+		store = "valkey://" + s.Valkey
+		o.Write(t, "weir.secret", strings.Repeat("secret of a test ", 4))
+		b.WriteString("secrets: {counter: [weir.secret]}\n")
+	}
+	fmt.Fprintf(&b, "store: {url: %q, deadline: %s}\n", store, s.Deadline)
+	o.Write(t, "weir.yaml", b.String())
+	o.Process = Start(t, o.Folder, "origin", Path(t, Weir), []string{"serve", "--config", "weir.yaml"}, nil)
+	if s.Unready {
+		o.Until(t, "answers /healthz", func() error { return status(o.Admin+"/healthz", http.StatusOK) })
+		return o
+	}
+	o.UntilReady(t)
+	return o
+}
+
+// UntilReady waits for /readyz to say 200.
+func (o *Origin) UntilReady(t testing.TB) {
+	t.Helper()
+	o.Until(t, "is ready", func() error { return status(o.Admin+"/readyz", http.StatusOK) })
+}
+
+// Write puts a file into the origin's folder by rename, so that it is never read half.
+func (o *Origin) Write(t testing.TB, name, content string) {
+	t.Helper()
+	writeFile(t, filepath.Join(o.Folder, name), []byte(content))
+}
+
+func writeFile(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func status(url string, want int) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != want {
+		return fmt.Errorf("%s: status %d, want %d", url, resp.StatusCode, want)
+	}
+	return nil
+}
