@@ -125,6 +125,11 @@ func (e *Engine) Install(b bundle.Bundle) {
 	}
 }
 
+// InstallDefault puts the built-in [DefaultRule] in force, as if no bundle had ever come: keys are not looked at.
+func (e *Engine) InstallDefault() {
+	e.Install(bundle.Bundle{HasRule: true, Rule: DefaultRule})
+}
+
 func (e *Engine) adopt(r bundle.EdgeRule) {
 	if r != e.rule {
 		e.local.clear()

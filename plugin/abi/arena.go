@@ -22,6 +22,14 @@ func (a *arena) reset() {
 	}
 }
 
+// Own returns b in memory that no later request uses: b itself where the host's answer went to the heap, else a copy.
+func Own(b []byte) []byte {
+	if len(b) >= arenaSize { // too large for the block
+		return b
+	}
+	return append([]byte(nil), b...)
+}
+
 // allocate returns room for size bytes, nil if it cannot: the host then fails the one call that wanted it. size 0 gets
 // a valid address, since the host takes 0 for failure.
 func (a *arena) allocate(size uint32) (p *byte) {
