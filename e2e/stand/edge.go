@@ -153,3 +153,14 @@ func (e *Edge) Stat(t testing.TB, c *Client, name string) int {
 	}
 	return 0
 }
+
+// Listener is the prefix of the listener's stats.
+func (e *Edge) Listener() string {
+	return "listener." + strings.ReplaceAll(strings.TrimPrefix(e.URL, "http://"), ":", "_")
+}
+
+// Rejected counts the filter resources that Envoy refused.
+func (e *Edge) Rejected(t testing.TB, c *Client) int {
+	t.Helper()
+	return e.Stat(t, c, "http.edge.extension_config_discovery.weir.update_rejected")
+}

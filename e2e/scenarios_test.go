@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/e2e/scenario"
+	"github.com/weirproject/weir/e2e/stand"
+)
+
+// TestScenarios runs each scenario file on each of its targets and says at the end how many ran where.
+func TestScenarios(t *testing.T) {
+	all, err := scenario.Folder("scenarios")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := map[scenario.Target]int{}
+	missing := 0
+	for _, target := range scenario.Targets {
+		mine := slices.DeleteFunc(slices.Clone(all), func(s *scenario.Scenario) bool { return !s.On(target) })
+		if faults := stand.Missing(needs[target]...); len(faults) > 0 {
+			missing += len(mine)
+			text := fmt.Sprintf("%d scenarios did not run on %s:\n%s", len(mine), target, strings.Join(faults, "\n"))
+			if stand.InCI() {
+				t.Error(text)
+			}
+			fmt.Println("NOT TESTED: " + text)
+			continue
+		}
+		t.Run(string(target), func(t *testing.T) { ran[target] = runOn(t, target, mine) })
+	}
+	line := "scenarios:"
+	for _, target := range scenario.Targets {
+		line += fmt.Sprintf(" %s %d,", target, ran[target])
+	}
+	fmt.Printf("%s missing %d\n", line, missing)
+}
+
+// runOn plays scenarios on one target and returns how many started. Scenarios with the same rules share a system: one
+// Envoy for each shape of configuration.
+func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario) int {
+	if target == scenario.Wasmhost {
+		for _, s := range all {
+			t.Run(s.Name, func(t *testing.T) {
+				keyring, keys := issue(t, s)
+				p := player{s: s, on: newFilter(t, s, keyring), keys: keys, keyring: keyring, home: func(a string) string { return a }}
+				p.play(t)
+			})
+		}
+		return len(all)
+	}
+	groups := map[string][]*scenario.Scenario{}
+	var order []string
+	for _, s := range all {
+		if groups[s.Rules] == nil {
+			order = append(order, s.Rules)
+		}
+		groups[s.Rules] = append(groups[s.Rules], s)
+	}
+	valkey := ""
+	if target == scenario.Valkey {
+		valkey = stand.StartValkey(t).Address
+	}
+	number := 0
+	for _, rules := range order {
+		group := groups[rules]
+		keyring := stand.NewKeyring(t)
+		keys := map[string]map[string]string{}
+		for _, s := range group {
+			keys[s.Name] = issueTo(t, keyring, s)
+		}
+		t.Run(group[0].Name+"-rules", func(t *testing.T) {
+			var on *served
+			if target == scenario.Envoy {
+				on = newEdge(t, rules, keyring.File())
+			} else {
+				on = newOrigin(t, rules, keyring.File(), valkey)
+			}
+			for _, s := range group {
+				number++
+				p := player{s: s, on: on, keys: keys[s.Name], keyring: keyring, home: homeOf(number)}
+				t.Run(s.Name, p.play)
+			}
+		})
+	}
+	return number
+}
+
+func issue(t *testing.T, s *scenario.Scenario) (*stand.Keyring, map[string]string) {
+	keyring := stand.NewKeyring(t)
+	return keyring, issueTo(t, keyring, s)
+}
+
+// issueTo gives each scenario keys of its own under ids that no other scenario has.
+func issueTo(t *testing.T, keyring *stand.Keyring, s *scenario.Scenario) map[string]string {
+	keys := map[string]string{}
+	for _, name := range s.Keys {
+		keys[name] = keyring.Issue(t, s.Name+"-"+name)
+	}
+	return keys
+}
