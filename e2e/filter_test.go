@@ -126,6 +126,42 @@ func TestEveryIntervalStaysWithinTheBound(t *testing.T) {
 	}
 }
 
+// Case 24. Memory is bounded, so that a million addresses push a limited one out of every table; whatever comes into
+// its place may be held for more used than it is, and is never held for less.
+func TestMillionAddressesBringNoAmnesty(t *testing.T) {
+	stand.Need(t, stand.Wasm, stand.Weir)
+	const million = 1_000_000
+	h := newHost(t, stand.Wasm, 2, wasmhost.Config{Plugin: bundleOf(t, fmt.Sprintf(tinyRules, 20), "", 1)})
+	limited := map[int]int{}
+	for i := range 40 {
+		limited[h.Send(i%2, from("192.0.2.66")).Status]++
+	}
+	keys, memory := 0, uint32(0)
+	refused := 0
+	for i := range million {
+		address := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
+		if h.Send(i%2, from(address)).Status == 429 {
+			refused++
+		}
+		if i == million/2 {
+			keys, memory = h.Shared().Len(), h.MemoryBytes()
+		}
+	}
+	t.Logf("%d of %d new addresses refused, %d shared values, %d bytes a VM", refused, million, h.Shared().Len(), h.MemoryBytes())
+	if refused > million/100 {
+		t.Errorf("%d of %d new addresses were refused: the table punishes the innocent", refused, million)
+	}
+	if h.Shared().Len() != keys || h.MemoryBytes() != memory {
+		t.Errorf("%d shared values and %d bytes grew in the second half to %d and %d", keys, memory, h.Shared().Len(), h.MemoryBytes())
+	}
+	for i := range 20 {
+		limited[h.Send(i%2, from("192.0.2.66")).Status]++
+	}
+	if limited[200] != 20 {
+		t.Errorf("the limited address got %v, want its 20 and no more", limited)
+	}
+}
+
 // The two faults of the fault build, on the manual clock: what real Envoy shows only by chance of timing.
 func TestFaultsOnTheManualClock(t *testing.T) {
 	stand.Need(t, stand.FaultWasm, stand.Weir)
@@ -189,7 +225,7 @@ func TestFilterOnAMachineThatJustBooted(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := wasmhost.NewClock()
-	clock.Reset(0)
+	clock.Reset(time.Millisecond) // Go's runtime itself refuses a clock at 0
 	h, err := wasmhost.New(code, wasmhost.Options{Clock: clock, Guard: true})
 	if err != nil {
 		t.Fatal(err)
