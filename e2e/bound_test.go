@@ -71,10 +71,8 @@ type flooded struct {
 
 func flood(t *testing.T, s stand.EdgeSettings, during time.Duration) flooded {
 	t.Helper()
-	api := stand.StartAPI(t)
-	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: floodRules, Trust: loopback})
-	s.Origin, s.Rules, s.Workers = o.Gateway, floodRules, floodWorkers
-	e := stand.StartEdge(t, s)
+	s.Rules, s.Workers = floodRules, floodWorkers
+	e, api := behind(t, s)
 
 	var mu sync.Mutex
 	var all flooded

@@ -71,12 +71,13 @@ func TestPushKeepsBucketsAndDamageKeepsTheLastGood(t *testing.T) {
 	// A damaged bundle is refused whole; release 2 goes on. The same damage again changes nothing.
 	value := regexp.MustCompile(`"value": "[A-Za-z0-9+/=]{40,}"`)
 	for range 2 {
-		rejected := e.Rejected(t, admin)
+		taken, refused := e.Updates(t, admin)
 		e.Replace(t, func(text string) string {
 			return value.ReplaceAllString(text, `"value": "V0VJUkJORExkYW1hZ2Vk"`)
 		})
 		e.Until(t, "refuses the damaged bundle", func() error {
-			return unless(e.Rejected(t, admin) > rejected, "update_rejected = %d", rejected)
+			_, now := e.Updates(t, admin)
+			return unless(now > refused, "%d refused", now)
 		})
 		if got := statuses(1, "X-Api-Key: "+alice); got[200] != 1 {
 			t.Errorf("after a damaged push: %v, want release 2's 200", got)
@@ -87,8 +88,15 @@ func TestPushKeepsBucketsAndDamageKeepsTheLastGood(t *testing.T) {
 		if got := e.Stat(t, admin, releaseGauge); got != 2 {
 			t.Errorf("%s = %d after a damaged push, want 2", releaseGauge, got)
 		}
-		// A good file in between, else Envoy has seen this one already.
+		// A good file in between, so that the second damaged one is an update again.
 		e.Push(t, stand.BuildBundle(t, rules, keyring.File(), 2))
+		e.Until(t, "takes a good bundle again", func() error {
+			now, _ := e.Updates(t, admin)
+			return unless(now > taken, "%d taken", now)
+		})
+	}
+	if got := e.Stat(t, admin, rejectedCounter); got < 1 {
+		t.Errorf("%s = %d, want the damage counted", rejectedCounter, got)
 	}
 
 	e.Push(t, stand.BuildBundle(t, fmt.Sprintf(tinyRules, 8), keyring.File(), 3))

@@ -66,7 +66,8 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 		writeFile(t, bootstrap, []byte(changed))
 	}
 	e.Process = Start(t, e.folder, "envoy", Path(t, Envoy), []string{
-		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--use-dynamic-base-id", "--log-level", "info",
+		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--use-dynamic-base-id", "--log-level", "warning",
+		"--component-log-level", "wasm:info,config:info",
 	}, nil)
 	if !s.Broken {
 		e.Until(t, "is ready", func() error {
@@ -159,8 +160,9 @@ func (e *Edge) Listener() string {
 	return "listener." + strings.ReplaceAll(strings.TrimPrefix(e.URL, "http://"), ":", "_")
 }
 
-// Rejected counts the filter resources that Envoy refused.
-func (e *Edge) Rejected(t testing.TB, c *Client) int {
+// Updates counts the filter resources that Envoy has taken and those that it has refused.
+func (e *Edge) Updates(t testing.TB, c *Client) (taken, refused int) {
 	t.Helper()
-	return e.Stat(t, c, "http.edge.extension_config_discovery.weir.update_rejected")
+	const prefix = "extension_config_discovery.http_filter.weir.update_"
+	return e.Stat(t, c, prefix+"success"), e.Stat(t, c, prefix+"rejected")
 }

@@ -20,7 +20,7 @@ const (
 	// askEvery is the pause between two questions to a process that has no other way to say that it is ready.
 	askEvery = 20 * time.Millisecond
 	// logTail is how many lines of a log a failed test shows.
-	logTail = 60
+	logTail = 40
 )
 
 // Process is a program that a test runs. It ends with the test, or with the test's process.
@@ -108,11 +108,11 @@ func (p *Process) Until(t testing.TB, what string, answer func() error) {
 		}
 		select {
 		case <-p.done:
-			t.Fatalf("%s ended before: %s\n%s", p.name, what, p.Tail())
+			t.Fatalf("%s ended before: %s", p.name, what)
 		case <-time.After(askEvery):
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s: not within %v: %v\n%s", p.name, what, readyWithin, err, p.Tail())
+			t.Fatalf("%s: %s: not within %v: %v", p.name, what, readyWithin, err)
 		}
 	}
 }
