@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,9 @@ func Compile(specs []Spec) (*Set, Faults) {
 		set.Rules[i] = c.compile(spec)
 	}
 	if len(c.faults) > 0 {
+		slices.SortStableFunc(c.faults, func(a, b Fault) int {
+			return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
+		})
 		return nil, c.faults
 	}
 	set.index()

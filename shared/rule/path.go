@@ -1,6 +1,9 @@
 package rule
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // NormalizePath is the one spelling of a request path that rules are matched against: the query and fragment are
 // cut, percent-encoded octets are decoded, `\` counts as `/`, dot segments are resolved, empty segments and path
@@ -16,18 +19,30 @@ func NormalizePath(raw string) string {
 	if isNormal(raw) {
 		return raw
 	}
-	decoded := decode(raw)
-	out := make([]byte, 0, len(decoded)+1)
-	for rest := decoded; rest != ""; {
-		segment, tail, _ := strings.Cut(rest, "/")
-		rest = tail
+	// Dot segments go first, while empty segments still count as segments, then the empty ones: the order of Envoy's
+	// normalize_path and merge_slashes, so that `/a//..` is `/a` at both.
+	out := make([]byte, 0, len(raw)+1)
+	for rest, more := strings.TrimPrefix(decode(raw), "/"), true; more; {
+		var segment string
+		segment, rest, more = strings.Cut(rest, "/")
 		segment, _, _ = strings.Cut(segment, ";")
 		switch segment {
-		case "", ".":
+		case ".":
 		case "..":
-			out = out[:max(0, strings.LastIndexByte(string(out), '/'))]
+			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
 		default:
 			out = append(append(out, '/'), segment...)
+		}
+	}
+	return mergeSlashes(out)
+}
+
+// mergeSlashes drops empty segments, the last one included.
+func mergeSlashes(path []byte) string {
+	out := path[:0]
+	for i, c := range path {
+		if c != '/' || i+1 < len(path) && path[i+1] != '/' {
+			out = append(out, c)
 		}
 	}
 	if len(out) == 0 {
