@@ -37,7 +37,7 @@ type system interface {
 	apiCalls() int // that have reached the API so far
 }
 
-// players run one scenario on a system. Keys are those issued for it.
+// player runs one scenario on a system; keys are those issued for it.
 type player struct {
 	s       *scenario.Scenario
 	on      system
@@ -49,6 +49,11 @@ type player struct {
 
 func (p *player) play(t *testing.T) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("at risk: %s", p.s.Why)
+		}
+	}()
 	for _, step := range p.s.Steps {
 		if step.Advance > 0 {
 			p.on.advance(step.Advance)
