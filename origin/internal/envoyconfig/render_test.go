@@ -1,0 +1,242 @@
+package envoyconfig_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/envoyconfig"
+	"github.com/weirproject/weir/shared/bundle"
+)
+
+func edge() envoyconfig.Edge {
+	return envoyconfig.Edge{Listen: "127.0.0.1:8080", Origin: "127.0.0.1:8081", Admin: "127.0.0.1:9901", Filter: "/etc/weir/filter.json"}
+}
+
+func TestEveryWrongFieldIsNamedWithWhatIsAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*envoyconfig.Edge)
+		want  []string
+	}{
+		"listener without a host": {func(e *envoyconfig.Edge) { e.Listen = ":8080" }, []string{`edge: ":8080"`, "host:port"}},
+		"listener by name":        {func(e *envoyconfig.Edge) { e.Listen = "localhost:8080" }, []string{`edge: "localhost:8080"`, "IP address"}},
+		"port 0":                  {func(e *envoyconfig.Edge) { e.Listen = "127.0.0.1:0" }, []string{"edge", "1 to 65535"}},
+		"port too large":          {func(e *envoyconfig.Edge) { e.Origin = "127.0.0.1:65536" }, []string{"origin", "1 to 65535"}},
+		"origin as a URL":         {func(e *envoyconfig.Edge) { e.Origin = "http://127.0.0.1:80" }, []string{`origin: "http`, "host:port"}},
+		"admin open to everybody": {func(e *envoyconfig.Edge) { e.Admin = "0.0.0.0:9901" }, []string{`admin: "0.0.0.0:9901"`, "loopback"}},
+		"filter of no format":     {func(e *envoyconfig.Edge) { e.Filter = "filter" }, []string{`filter: "filter"`, ".json"}},
+		"hops below 0":            {func(e *envoyconfig.Edge) { e.Hops = -1 }, []string{`hops: "-1"`, "0 to 16"}},
+		"all at once": {func(e *envoyconfig.Edge) { *e = envoyconfig.Edge{Hops: 17} },
+			[]string{"edge:", "origin:", "admin:", "filter:", "hops:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := edge()
+			c.spoil(&e)
+			out, err := e.Render()
+			if err == nil {
+				t.Fatalf("rendered:\n%s", out)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error does not tell %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTextFromOutsideStaysOneYAMLString(t *testing.T) {
+	e := edge()
+	e.Node = "a\": {b: c}\n- d"
+	out, err := e.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(out), `node: {id: "a\": {b: c}\n- d",`) {
+		t.Errorf("the node's id broke out of its quotes:\n%s", out[:300])
+	}
+}
+
+// module writes the eight bytes that begin a Wasm module.
+func module(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "filter.wasm")
+	if err := os.WriteFile(path, []byte("\x00asm\x01\x00\x00\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func someBundle(t *testing.T, release uint64) []byte {
+	t.Helper()
+	b, err := bundle.Encode(bundle.Content{Release: release})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// resource is what Envoy's discovery reads, as far as Weir relies on it.
+type resource struct {
+	VersionInfo string `json:"version_info"`
+	Resources   []struct {
+		TypedConfig struct {
+			Config struct {
+				FailurePolicy string `json:"failure_policy"`
+				Configuration struct{ Value string }
+				VMConfig      struct {
+					Code          struct{ Local struct{ Filename string } }
+					Configuration *struct{ Value string }
+				} `json:"vm_config"`
+			}
+		} `json:"typed_config"`
+	}
+}
+
+func render(t *testing.T, f envoyconfig.Filter) resource {
+	t.Helper()
+	text, err := f.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r resource
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	return r
+}
+
+func TestFilterCarriesTheBundleUnchanged(t *testing.T) {
+	f := envoyconfig.Filter{Bundle: someBundle(t, 7), Wasm: module(t)}
+	r := render(t, f)
+	config := r.Resources[0].TypedConfig.Config
+	if got, err := base64.StdEncoding.DecodeString(config.Configuration.Value); err != nil || string(got) != string(f.Bundle) {
+		t.Errorf("bundle came back as %q, %v", got, err)
+	}
+	if config.FailurePolicy != "FAIL_RELOAD" {
+		t.Errorf("failure policy %q would keep a dead filter dead", config.FailurePolicy)
+	}
+	if config.VMConfig.Configuration != nil {
+		t.Errorf("VM configuration %v, want none", config.VMConfig.Configuration)
+	}
+	f.VMConfig = "trap-on-path=/\"trap\""
+	if got := render(t, f).Resources[0].TypedConfig.Config.VMConfig.Configuration; got == nil || got.Value != f.VMConfig {
+		t.Errorf("VM configuration came back as %v", got)
+	}
+}
+
+func TestFilterPathIsAbsoluteSinceEnvoyRunsElsewhere(t *testing.T) {
+	path := module(t)
+	t.Chdir(filepath.Dir(path))
+	r := render(t, envoyconfig.Filter{Bundle: someBundle(t, 1), Wasm: "filter.wasm"})
+	if got := r.Resources[0].TypedConfig.Config.VMConfig.Code.Local.Filename; got != path {
+		t.Errorf("module %q, want %q", got, path)
+	}
+}
+
+func TestEveryChangeIsANewVersion(t *testing.T) {
+	base := envoyconfig.Filter{Bundle: someBundle(t, 1), Wasm: module(t)}
+	seen := map[string]string{render(t, base).VersionInfo: "base"}
+	for name, change := range map[string]func(*envoyconfig.Filter){
+		"bundle": func(f *envoyconfig.Filter) { f.Bundle = someBundle(t, 2) },
+		"module": func(f *envoyconfig.Filter) { f.Wasm = module(t) },
+		"VM":     func(f *envoyconfig.Filter) { f.VMConfig = "x" },
+	} {
+		f := base
+		change(&f)
+		version := render(t, f).VersionInfo
+		if other, taken := seen[version]; taken {
+			t.Errorf("another %s has the version of %s", name, other)
+		}
+		seen[version] = name
+	}
+	if render(t, base).VersionInfo != render(t, base).VersionInfo {
+		t.Error("the same filter has two versions")
+	}
+}
+
+func TestWhatEnvoyWouldRefuseIsNotRendered(t *testing.T) {
+	damaged := someBundle(t, 1)
+	damaged[len(damaged)/2] ^= 1
+	text := filepath.Join(t.TempDir(), "text.wasm")
+	if err := os.WriteFile(text, []byte("no"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]envoyconfig.Filter{
+		"damaged bundle": {Bundle: damaged, Wasm: module(t)},
+		"no bundle":      {Wasm: module(t)},
+		"no module":      {Bundle: someBundle(t, 1), Wasm: filepath.Join(t.TempDir(), "absent.wasm")},
+		"text as module": {Bundle: someBundle(t, 1), Wasm: text},
+	} {
+		if out, err := f.Render(); err == nil {
+			t.Errorf("%s: rendered %d bytes", name, len(out))
+		}
+	}
+}
+
+func TestPushReplacesTheFileWhole(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "filter.json")
+	for _, content := range []string{"first", "second"} {
+		if err := envoyconfig.WriteFilter(path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != content {
+			t.Fatalf("read %q, %v; want %q", got, err, content)
+		}
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%d files are left, want the one: %v, %v", len(entries), entries, err)
+	}
+	if err := envoyconfig.WriteFilter(filepath.Join(folder, "filter.pb"), nil); err == nil {
+		t.Error("a file whose format Envoy cannot tell was written")
+	}
+	if err := envoyconfig.WriteFile(filepath.Join(folder, "absent", "filter.json"), nil); err == nil {
+		t.Error("no error for a folder that is not there")
+	}
+}
+
+func TestBundleIsBuiltFromTheFiles(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rules := write("rules.yaml", "version: 1\nrules:\n- {name: flood, where: edge, by: [address], limit: 5/1s, burst: 9}\n")
+	keys := write("keys.yaml", "version: 1\nprefix: ab_\nhash-key: "+strings.Repeat("0f", 16)+"\nkeys:\n- {id: one, sha256: "+
+		strings.Repeat("11", 32)+", edge-hash: 00000000000000ff}\n")
+
+	content, err := envoyconfig.BuildBundle(rules, keys, 3, time.UnixMicro(42))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Decode(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Release != 3 || b.Built != 42 || !b.HasRule || b.Rule.Name != "flood" || b.Rule.Anonymous.Burst != 9 {
+		t.Errorf("bundle %+v", b)
+	}
+	if !b.HasGate || b.Gate.KeyHeader != "x-api-key" || b.Gate.Format.Prefix != "ab_" || !b.Gate.Keys.Contains(0xff) || b.Gate.Keys.Len() != 1 {
+		t.Errorf("gate %+v", b.Gate)
+	}
+
+	if content, err = envoyconfig.BuildBundle(rules, "", 0, time.UnixMicro(42)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = bundle.Decode(content); err != nil || b.HasGate {
+		t.Errorf("without a keys file the edge looks at keys: %+v, %v", b.Gate, err)
+	}
+
+	broken := write("broken.yaml", "version: 1\nrules:\n- {name: flood, where: egde, by: [address], limit: 5/1s}\n")
+	if _, err = envoyconfig.BuildBundle(broken, keys, 0, time.UnixMicro(42)); err == nil || !strings.Contains(err.Error(), broken+":3:") {
+		t.Errorf("error %v does not name file and line", err)
+	}
+}

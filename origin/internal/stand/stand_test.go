@@ -1,0 +1,231 @@
+package stand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shell starts a script as a part.
+func shell(t *testing.T, script string) *process {
+	t.Helper()
+	p, err := start("part", filepath.Join(t.TempDir(), "part.log"), "/bin/sh", []string{"-c", script}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func never(context.Context) error { return errors.New("not yet") }
+
+func TestPartThatDiesWhileStartingIsToldWithItsReason(t *testing.T) {
+	p := shell(t, "seq 100; echo cannot bind >&2; exit 3")
+	err := await(t.Context(), p, never)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"part ended (exit status 3)", p.log, "\n  100\n  cannot bind"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in:\n%v", want, err)
+		}
+	}
+	if lines := strings.Count(err.Error(), "\n"); lines != tailLines {
+		t.Errorf("%d lines of log, want %d", lines, tailLines)
+	}
+}
+
+func TestHugeLogLineDoesNotFloodTheTerminal(t *testing.T) {
+	p := shell(t, "head -c 10000000 /dev/zero | tr '\\0' x; exit 1")
+	<-p.done
+	if n := len(p.death().Error()); n > 2*tailBytes {
+		t.Errorf("error of %d bytes", n)
+	}
+}
+
+func TestPartThatIgnoresTheRequestToEndIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes the whole grace")
+	}
+	p := shell(t, "trap '' TERM; echo up; exec sleep 100")
+	up := func(context.Context) error {
+		if content, err := os.ReadFile(p.log); err != nil || string(content) != "up\n" {
+			return fmt.Errorf("log %q, %v", content, err)
+		}
+		return nil
+	}
+	if err := await(t.Context(), p, up); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	if p.err == nil || !strings.Contains(p.err.Error(), "killed") {
+		t.Errorf("ended by %v, want killed", p.err)
+	}
+}
+
+func TestCtrlCWhileStartingIsNoFault(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := await(ctx, shell(t, "exec sleep 100"), never); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want canceled", err)
+	}
+}
+
+func TestTakenPortIsExchangedAndSaid(t *testing.T) {
+	listener, err := net.Listen("tcp", loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	taken := listener.Addr().(*net.TCPAddr).Port
+	said := ""
+	p := ports{given: map[int]bool{}, moved: func(name string, from, to int) { said = fmt.Sprint(name, " ", from, " ", to) }}
+	got, err := p.take("the edge", taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(got)
+	if port == strconv.Itoa(taken) || said != fmt.Sprint("the edge ", taken, " ", port) {
+		t.Errorf("got %s, said %q", got, said)
+	}
+	// One port is not given to two parts, though nothing listens on it yet.
+	first, _ := strconv.Atoi(port)
+	if again, err := p.take("the origin", first); err != nil || again == got {
+		t.Errorf("given twice: %s, %v", again, err)
+	}
+}
+
+func TestSecondStandIsKeptOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	f, err := openFolder(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.file("left"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFolder(path); err == nil || !strings.Contains(err.Error(), "another `weir run`") {
+		t.Fatalf("second stand: %v", err)
+	}
+	if _, err := os.Stat(f.file("left")); err != nil {
+		t.Errorf("the second stand emptied the first one's folder: %v", err)
+	}
+	f.close()
+	again, err := openFolder(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.close()
+	if _, err := os.Stat(f.file("left")); err == nil {
+		t.Error("an earlier run's file is left")
+	}
+}
+
+func TestRunFileIsReadBackOrSaysWhatToDo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.json")
+	if _, err := ReadRun(path); err == nil || !strings.Contains(err.Error(), "make run") {
+		t.Errorf("no file: %v", err)
+	}
+	want := Run{Origin: "http://o", Admin: "http://a", API: "http://p", DemoKey: "wk_x"}
+	if err := want.write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadRun(path)
+	if err != nil || got != want || got.Door() != want.Origin {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(content), "edge") || strings.Contains(string(content), "valkey") {
+		t.Errorf("parts that do not run stand in the file: %s, %v", content, err)
+	}
+	for _, broken := range []string{"", "{", `{"origin": "http://o"}`} {
+		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadRun(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", broken, err)
+		}
+	}
+}
+
+func TestOwnToolWinsAndAMissingOneSaysHowToGetIt(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("WEIR_ENVOY", "")
+	if _, err := Envoy.Find(root); err == nil || !strings.Contains(err.Error(), "make tools") || !strings.Contains(err.Error(), "WEIR_ENVOY") {
+		t.Errorf("missing: %v", err)
+	}
+	pinned := filepath.Join(root, ".tools", "bin", "envoy")
+	if err := os.MkdirAll(filepath.Dir(pinned), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(pinned, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Envoy.Find(root); err != nil || got != pinned {
+		t.Errorf("found %q, %v; want %q", got, err, pinned)
+	}
+	t.Setenv("WEIR_ENVOY", "/bin/sh")
+	if got, err := Envoy.Find(root); err != nil || got != "/bin/sh" {
+		t.Errorf("found %q, %v; want one's own", got, err)
+	}
+	t.Setenv("WEIR_ENVOY", root)
+	if _, err := Envoy.Find(root); err == nil || !strings.Contains(err.Error(), "WEIR_ENVOY="+root) {
+		t.Errorf("a folder as a tool: %v", err)
+	}
+}
+
+func TestMissingToolIsToldBeforeAnythingStarts(t *testing.T) {
+	t.Setenv("WEIR_ENVOY", "")
+	t.Setenv("WEIR_VALKEY", "")
+	root := t.TempDir()
+	_, err := Start(t.Context(), Options{Root: root, Weir: "/bin/false", API: http.NotFoundHandler(), Progress: io.Discard, NoEnvoy: true})
+	if err == nil || !strings.Contains(err.Error(), "valkey-server is missing") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "build", "run.json")); err == nil {
+		t.Error("run.json is there though nothing runs")
+	}
+}
+
+func TestFailedStartLeavesNothingRunning(t *testing.T) {
+	root := t.TempDir()
+	var progress strings.Builder
+	_, err := Start(t.Context(), Options{Root: root, Weir: "/bin/false", API: http.NotFoundHandler(), Progress: &progress, NoEnvoy: true, Memory: true})
+	if err == nil || !strings.Contains(err.Error(), "origin ended (exit status 1)") {
+		t.Errorf("error %v", err)
+	}
+	if got := progress.String(); !strings.HasSuffix(got, "starting origin ... failed\n") {
+		t.Errorf("progress %q", got)
+	}
+	again, err := openFolder(filepath.Join(root, "build", "run")) // the lock is free, and goleak sees the rest
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.close()
+}
+
+func TestReadinessIsTheFiltersAnswerNotTheGuards(t *testing.T) {
+	status := http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	if filterAnswers(server.URL)(t.Context()) == nil {
+		t.Error("the guard's 503 counts as ready")
+	}
+	status = http.StatusUnauthorized
+	if err := filterAnswers(server.URL)(t.Context()); err != nil {
+		t.Errorf("the filter's 401: %v", err)
+	}
+}
