@@ -109,7 +109,9 @@ func (d *show) phase(ctx context.Context, began time.Time, until time.Duration, 
 	if err != nil {
 		return sight{}, err
 	}
-	return now.since(d.start), nil
+	grown := now.since(d.start)
+	d.board.draw(time.Since(began), title, d.rows(grown))
+	return grown, nil
 }
 
 // rows pairs the clients' counts with the system's.
