@@ -67,7 +67,6 @@ func (e *Engine) tag(text []byte, class Class) uint64 {
 func (e *Engine) charge(class Class, tag uint64, now limit.Micros) (d limit.Decision, exhausted bool) {
 	p := &e.policies[class]
 	mine := e.local.find(tag, now)
-	want := int64(1)
 	if now < mine.until {
 		switch {
 		case mine.size == 0:
@@ -76,8 +75,8 @@ func (e *Engine) charge(class Class, tag uint64, now limit.Micros) (d limit.Deci
 			mine.tokens--
 			return limit.Decision{Allowed: true}, false
 		}
-		want = min(2*int64(mine.size), p.lease) // used up within its life: busy enough for more
 	}
+	want := min(mine.next(now), p.lease)
 	slot := uint32(tag>>1) % SlotCount
 	for range casTries {
 		value, cas, ok := e.slots.Get(slot)
@@ -85,7 +84,10 @@ func (e *Engine) charge(class Class, tag uint64, now limit.Micros) (d limit.Deci
 		if !ok {
 			cas = CreateCAS
 		} else if s, ok = decodeSet(value); !ok {
+			// Nobody knows whom this slot limited, so all of them start empty. Written at once, though the
+			// answer will be a refusal: otherwise the floor would move on with every read.
 			s = set{print: e.print, floor: now + e.slowest}
+			e.slots.Set(slot, s.encode(&e.scratch), cas)
 		}
 		s.rebase(e.print, e.slowest, now)
 		c := s.counter(tag, &e.policies, now)
@@ -102,6 +104,20 @@ func (e *Engine) charge(class Class, tag uint64, now limit.Micros) (d limit.Deci
 		}
 	}
 	return limit.Decision{Limit: p.limit.Capacity(), RetryAfter: exhaustedRetry, ResetAfter: exhaustedRetry}, true
+}
+
+// next is how much to lease after this entry: what a lease's life needs at the pace of the last one, at most doubling,
+// at least 1. So a busy address settles at about ten refills a second with little stranded, and a quiet one at 1.
+func (e *entry) next(now limit.Micros) int64 {
+	used, most := int64(e.size)-int64(e.tokens), 2*int64(e.size)
+	elapsed := now - (e.until - LeaseLife)
+	if e.size == 0 || elapsed < 0 {
+		return 1
+	}
+	if elapsed == 0 {
+		return most
+	}
+	return max(1, min(used*int64(LeaseLife)/int64(elapsed), most))
 }
 
 // refuse remembers a refusal until a token has come.

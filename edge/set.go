@@ -68,8 +68,8 @@ func (s *set) encode(b *[setSize]byte) []byte {
 }
 
 // counter returns the bucket of tag, making one if need be. Whoever is new to the set may be one who was dropped from
-// it, so it gets what the emptiest of those would have by now: nobody gains by being evicted. Full buckets are dropped
-// first, which costs nobody anything, then the one nearest to full.
+// it, so it gets what the emptiest of those would have by now: nobody who was limited gains by being evicted. Full
+// buckets are dropped first, which costs nobody anything, then the one nearest to full.
 func (s *set) counter(tag uint64, policies *[classes]policy, now limit.Micros) *counter {
 	victim, soonest := 0, limit.Never
 	for i := range s.ways {

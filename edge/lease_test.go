@@ -1,0 +1,450 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir/shared/bundle"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+func TestLeaseMaxIsAsStated(t *testing.T) {
+	for _, c := range []struct {
+		l    limit.Limit
+		want int64
+	}{
+		{per(50, 100), 5},   // rate × 100 ms
+		{per(500, 80), 10},  // capacity / 8
+		{per(5, 1000), 1},   // half a token a lease: at least one
+		{per(1000, 7), 1},   // a capacity below eight
+		{per(1000, 0), 100}, // burst defaults to count
+		{limit.Limit{}, 1},  // never granted anyway
+		{per(limit.MaxCount, limit.MaxCount), 1<<31 - 1},
+		{limit.Limit{Count: limit.MaxCount, Window: limit.Millisecond}, 1<<31 - 1},
+		{limit.Limit{Count: 60, Window: limit.Minute}, 1},
+	} {
+		if got := LeaseMax(c.l); got != c.want {
+			t.Errorf("LeaseMax(%+v) = %d, want %d", c.l, got, c.want)
+		}
+	}
+}
+
+// One client reaches W workers in any order, races for slots are lost, bundles are pushed, time passes unevenly: in any
+// interval it gets no more than the stated bound.
+func TestNoInterleavingOfWorkersExceedsTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.Int64Range(1, 2000).Draw(t, "count")
+		burst := rapid.Int64Range(1, 500).Draw(t, "burst")
+		window := rapid.SampledFrom([]limit.Micros{limit.Second, limit.Second / 10, 7 * limit.Second}).Draw(t, "window")
+		workers := rapid.IntRange(1, 5).Draw(t, "workers")
+		loss := rapid.IntRange(0, 60).Draw(t, "percent of races lost")
+		// Gaps reach from many calls an emission interval to beyond a lease's life.
+		longest := rapid.SampledFrom([]int64{10, 1000, 20_000, 300_000}).Draw(t, "longest gap")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+
+		l := limit.Limit{Count: count, Window: window, Burst: burst}
+		b := testRule(l, l)
+		slots := newSlots()
+		slots.before = func() bool { return random.IntN(100) < loss }
+		engines := make([]*Engine, workers)
+		for i := range engines {
+			engines[i] = worker(slots, b)
+		}
+		now := limit.Micros(1_000_000)
+		var admitted []limit.Micros
+		for range 2000 {
+			now += limit.Micros(random.Int64N(longest + 1))
+			i := random.IntN(workers)
+			if random.IntN(200) == 0 {
+				b.Release++
+				engines[i].Install(b)
+			}
+			if engines[i].Decide(from("192.0.2.1:1", now)).Allowed {
+				admitted = append(admitted, now)
+			}
+		}
+		lease := int64(workers) * LeaseMax(l)
+		// Over every pair of admissions i ≤ j: j-i+1 ≤ B + r·t + W × lease. In units of tokens × window, with the
+		// most restrictive i so far carried along, this is one pass.
+		least := int64(0)
+		for j, at := range admitted {
+			spent := func(n int) int64 { return int64(n)*int64(window) - int64(at)*count }
+			if j == 0 || spent(j) < least {
+				least = spent(j)
+			}
+			if over := spent(j+1) - least; over > (burst+lease)*int64(window) {
+				t.Fatalf("%d admissions by %d µs are %d above the bound of %d + rate·t + %d",
+					j+1, at, over/int64(window)-burst-lease, burst, lease)
+			}
+		}
+		if len(admitted) == 0 {
+			t.Fatal("nothing was ever admitted")
+		}
+	})
+}
+
+// The bound is worth stating only if leases are needed for it: workers that do not share admit W bursts.
+func TestWorkersThatDoNotShareExceedTheBound(t *testing.T) {
+	l, workers, admitted := per(1, 100), 4, int64(0)
+	for range workers {
+		e := worker(newSlots(), testRule(l, l))
+		for range 200 {
+			if e.Decide(from("192.0.2.1:1", 0)).Allowed {
+				admitted++
+			}
+		}
+	}
+	if bound := l.Burst + int64(workers)*LeaseMax(l); admitted*2 < bound*3 {
+		t.Errorf("%d admitted, want 1.5 × the bound of %d and more", admitted, bound)
+	}
+}
+
+// Workers whose leases expire unspent lose tokens: what a client is refused falsely is bounded too.
+func TestFalseRefusalIsBoundedByTheLeases(t *testing.T) {
+	l, workers := per(1000, 1000), 4
+	slots := newSlots()
+	engines := make([]*Engine, workers)
+	for i := range engines {
+		engines[i] = worker(slots, testRule(l, l))
+	}
+	admitted := 0
+	for i := 0; ; i++ {
+		if !engines[i%workers].Decide(from("192.0.2.1:1", 0)).Allowed {
+			break
+		}
+		admitted++
+	}
+	if least := int(l.Burst) - workers*int(LeaseMax(l)); admitted < least {
+		t.Errorf("%d admitted of a burst of %d, want %d at least", admitted, l.Burst, least)
+	}
+}
+
+func TestAHotAddressTouchesSharedDataRarely(t *testing.T) {
+	slots := newSlots()
+	e := worker(slots, testRule(per(10_000, 10_000), per(1, 1)))
+	now := limit.Micros(0)
+	calls := 5000 // a second's worth at half the rate
+	for range calls {
+		if !e.Decide(from("192.0.2.1:1", now)).Allowed {
+			t.Fatal("refused below the limit")
+		}
+		now += 200
+	}
+	// Leases of 1, 2, 4 … 256 to get going, then about 500 each, which is what 100 ms need at this pace.
+	t.Logf("%d calls: %d reads, %d writes", calls, slots.gets, slots.sets)
+	if slots.sets > 25 {
+		t.Errorf("%d writes of shared data for %d calls, want 25 at most", slots.sets, calls)
+	}
+}
+
+func TestARefusalWritesNothingAndIsReadOnce(t *testing.T) {
+	slots := newSlots()
+	e := worker(slots, testRule(per(1, 3), per(1, 3)))
+	for e.Decide(from("192.0.2.1:1", 0)).Allowed {
+	}
+	gets, sets := slots.gets, slots.sets
+	first := e.Decide(from("192.0.2.1:1", 0))
+	for now := limit.Micros(0); now < limit.Second; now += 1000 {
+		v := e.Decide(from("192.0.2.1:1", now))
+		if v.Allowed {
+			t.Fatalf("admitted at %d", now)
+		}
+		if want := first.Decision.RetryAfter - now; v.Decision.RetryAfter != want {
+			t.Fatalf("at %d: retry after %d, want %d", now, v.Decision.RetryAfter, want)
+		}
+		if want := 3*limit.Second - now; v.Decision.ResetAfter != want || v.Decision.Limit != 3 {
+			t.Fatalf("at %d: %+v, want a reset after %d", now, v.Decision, want)
+		}
+	}
+	if slots.gets != gets || slots.sets != sets {
+		t.Errorf("1,000 refusals made %d reads and %d writes", slots.gets-gets, slots.sets-sets)
+	}
+	if e.Decide(from("192.0.2.1:1", limit.Second-1)).Allowed {
+		t.Error("let in 1 µs before Retry-After")
+	}
+	if !e.Decide(from("192.0.2.1:1", limit.Second)).Allowed {
+		t.Error("kept out at Retry-After")
+	}
+}
+
+func TestLostRacesRefuseForASecondAndAreCounted(t *testing.T) {
+	slots := newSlots()
+	slots.before = func() bool { return true }
+	e := worker(slots, testRule(per(10, 10), per(1, 1)))
+	v := e.Decide(from("192.0.2.1:1", 0))
+	if v.Allowed || !v.Exhausted || v.Decision.RetryAfter != limit.Second {
+		t.Errorf("got %+v, want refused for a second as exhausted", v)
+	}
+	if slots.sets != casTries {
+		t.Errorf("%d tries, want %d", slots.sets, casTries)
+	}
+	slots.before = nil
+	if v := e.Decide(from("192.0.2.1:1", 1)); !v.Allowed {
+		t.Errorf("the race is over, yet %+v", v)
+	}
+}
+
+func TestALeaseDiesUnspent(t *testing.T) {
+	slots := newSlots()
+	e := worker(slots, testRule(per(1000, 1000), per(1, 1)))
+	for range 4 { // leases of 1, 2, 4: two tokens of the last are left
+		e.Decide(from("192.0.2.1:1", 0))
+	}
+	sets := slots.sets
+	if e.Decide(from("192.0.2.1:1", LeaseLife-1)); slots.sets != sets {
+		t.Error("a living lease was not spent")
+	}
+	if e.Decide(from("192.0.2.1:1", LeaseLife)); slots.sets != sets+1 {
+		t.Error("a dead lease was spent")
+	}
+}
+
+func TestALeaseLeavesTheLastTokensToOthers(t *testing.T) {
+	slots := newSlots()
+	b := testRule(per(1, 800), per(1, 1)) // LeaseMax would be 1 at this rate
+	b.Rule.Anonymous = limit.Limit{Count: 100_000, Window: limit.Second, Burst: 800}
+	busy, other := worker(slots, b), worker(slots, b)
+	for range 790 {
+		busy.Decide(from("192.0.2.1:1", 0))
+	}
+	if v := other.Decide(from("192.0.2.1:1", 0)); !v.Allowed {
+		t.Errorf("ten calls before the limit another worker was refused: %+v", v)
+	}
+}
+
+func TestAPushKeepsBucketsAndNeverRefills(t *testing.T) {
+	slots := newSlots()
+	e := worker(slots, testRule(per(1, 10), per(1, 10)))
+	drain := func(now limit.Micros) (admitted int) {
+		for e.Decide(from("192.0.2.1:1", now)).Allowed {
+			admitted++
+		}
+		return admitted
+	}
+	if n := drain(0); n != 10 {
+		t.Fatalf("%d admitted, want 10", n)
+	}
+	push := func(l limit.Limit) {
+		b := testRule(l, l)
+		b.Release++
+		e.Install(b)
+	}
+	push(per(1, 100))
+	if n := drain(0); n != 0 {
+		t.Errorf("raising the limit let %d in at once", n)
+	}
+	push(per(100, 100))
+	if n := drain(100 * limit.Millisecond); n != 10 {
+		t.Errorf("%d admitted after 100 ms at the raised rate, want 10: it applies on the next call", n)
+	}
+	if n := drain(2 * limit.Second); n != 100 {
+		t.Errorf("%d admitted from a full bucket of 100", n)
+	}
+	push(per(1, 5))
+	if n := drain(2 * limit.Minute); n != 5 {
+		t.Errorf("%d admitted after lowering, want 5", n)
+	}
+}
+
+func TestRulesOfOtherNamesShareNoBuckets(t *testing.T) {
+	e := worker(newSlots(), testRule(per(1, 1), per(1, 1)))
+	e.Decide(from("192.0.2.1:1", 0))
+	b := testRule(per(1, 1), per(1, 1))
+	b.Rule.Name = "another"
+	e.Install(b)
+	if !e.Decide(from("192.0.2.1:1", 0)).Allowed {
+		t.Error("a rule of another name starts from a used bucket")
+	}
+}
+
+// Public case 24: whoever was limited is still limited, or stricter, after a million others passed through.
+func TestEvictionIsNoAmnesty(t *testing.T) {
+	addresses := 1_000_000
+	if testing.Short() {
+		addresses = 200_000
+	}
+	l := limit.Limit{Count: 1, Window: 10 * limit.Second, Burst: 10}
+	slots, b := newSlots(), testRule(l, l)
+	e, fresh := worker(slots, b), worker(slots, b)
+	now := limit.Micros(limit.Hour)
+	drain := func(address string) {
+		for e.Decide(from(address, now)).Allowed {
+		}
+	}
+	victims := make([]string, 100)
+	for i := range victims {
+		victims[i] = fmt.Sprintf("198.51.100.%d:1", i)
+		drain(victims[i])
+	}
+	for i := range addresses { // one call each: nearly full, so these are dropped before the victims are
+		e.Decide(from(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255), now))
+		now += 10
+	}
+	now += 20 * limit.Second
+	for i := range 100_000 { // more than there is room for, each emptier than a victim is by now
+		drain(fmt.Sprintf("11.%d.%d.%d:1", i>>16, i>>8&255, i&255))
+	}
+	elapsed := now - limit.Hour
+	stayed := int(elapsed / (10 * limit.Second))
+	evicted := 0
+	for _, victim := range victims {
+		if !e.holds(victim, slots) {
+			evicted++
+		}
+		admitted := 0
+		for fresh.Decide(from(victim, now)).Allowed { // another worker, without memory of its own
+			admitted++
+		}
+		if admitted > stayed {
+			t.Errorf("%s came back to %d calls, who stayed has %d", victim, admitted, stayed)
+		}
+	}
+	t.Logf("%d of %d limited clients had been evicted; %d slots in use", evicted, len(victims), len(slots.values))
+	if evicted < len(victims)/2 {
+		t.Error("too few were evicted to show anything")
+	}
+	if len(slots.values) > SlotCount {
+		t.Errorf("%d slots, want %d at most", len(slots.values), SlotCount)
+	}
+}
+
+// holds tells whether a client's bucket is still in its slot.
+func (e *Engine) holds(address string, slots *envoySlots) bool {
+	tag := e.tag([]byte(address), Anonymous)
+	value, _, ok := slots.Get(uint32(tag>>1) % SlotCount)
+	s, _ := decodeSet(value)
+	for _, c := range s.ways {
+		if ok && c.tag == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// The same on one set, for any history: a bucket that was dropped and comes back is never above one that stayed.
+func TestADroppedBucketNeverComesBackFuller(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var policies [classes]policy
+		for class := range policies {
+			l := per(rapid.Int64Range(1, 50).Draw(t, "count"), rapid.Int64Range(1, 100).Draw(t, "burst"))
+			policies[class] = policy{limit: l, refill: limit.TokenBucket{}.FullAfter(l, 0)}
+		}
+		s := set{}
+		stayed := map[uint64]*limit.TokenBucket{} // what each client would have if nobody were ever dropped
+		now := limit.Micros(limit.Hour)
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			now += limit.Micros(rapid.Int64Range(0, 300_000).Draw(t, "gap"))
+			tag := rapid.Uint64Range(2, 13).Draw(t, "client")
+			l := policies[tag&1].limit
+			oracle, ok := stayed[tag]
+			if !ok {
+				full := limit.FullTokenBucket(l, now)
+				oracle = &full
+				stayed[tag] = oracle
+			}
+			c := s.counter(tag, &policies, now)
+			got, want := c.bucket.Peek(l, now, 1), oracle.Peek(l, now, 1)
+			if got.Remaining > want.Remaining {
+				t.Fatalf("client %d has %d tokens, would have %d had it stayed", tag, got.Remaining, want.Remaining)
+			}
+			if got.Allowed {
+				cost := rapid.Int64Range(1, got.Remaining).Draw(t, "cost")
+				c.bucket, _ = c.bucket.Take(l, now, cost)
+				*oracle, _ = oracle.Take(l, now, cost)
+			}
+		}
+	})
+}
+
+func TestDroppedBeforeAPushIsLimitedAfterIt(t *testing.T) {
+	policiesOf := func(l limit.Limit) [classes]policy {
+		p := policy{limit: l, refill: limit.TokenBucket{}.FullAfter(l, 0)}
+		return [classes]policy{p, p}
+	}
+	for name, c := range map[string]struct{ before, after limit.Limit }{
+		"slower":        {per(10, 100), per(1, 100)},
+		"faster":        {per(1, 100), per(10, 100)},
+		"larger bucket": {per(10, 100), per(10, 1000)},
+		"the same":      {per(10, 100), per(10, 100)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := limit.Micros(limit.Hour)
+			old, young := policiesOf(c.before), policiesOf(c.after)
+			s := set{print: 1}
+			var stayed limit.TokenBucket
+			for i := range uint64(sharedWays + 1) { // the last one drops one of the others, all as empty
+				bucket := s.counter(2*i+2, &old, now)
+				if i < sharedWays {
+					bucket.bucket = limit.TokenBucket{Tokens: 3, Last: now}
+					stayed = bucket.bucket
+				}
+			}
+			dropped := uint64(0)
+			for i := range uint64(sharedWays) {
+				found := false
+				for _, way := range s.ways {
+					found = found || way.tag == 2*i+2
+				}
+				if !found {
+					dropped = 2*i + 2
+				}
+			}
+			now += limit.Second
+			s.rebase(2, young[0].refill, now)
+			// One way is full, so that its return drops nobody who raises the floor further.
+			s.ways[0] = counter{tag: 1000, bucket: limit.FullTokenBucket(c.after, now)}
+			got := s.counter(dropped, &young, now).bucket.Peek(c.after, now, 1).Remaining
+			if want := stayed.Peek(c.after, now, 1).Remaining; got > want {
+				t.Errorf("came back to %d tokens, would have %d had it stayed", got, want)
+			}
+		})
+	}
+}
+
+func TestASlotOfAnotherShapeLocksNobodyOutForGood(t *testing.T) {
+	for name, value := range map[string][]byte{"empty": {}, "short": {1, 0, 0, 0}, "zeros": make([]byte, setSize), "long": make([]byte, 1000)} {
+		slots := newSlots()
+		e := worker(slots, testRule(per(1, 10), per(1, 10)))
+		slot := uint32(e.tag([]byte("192.0.2.1:1"), Anonymous)>>1) % SlotCount
+		slots.Set(slot, value, 0)
+		if v := e.Decide(from("192.0.2.1:1", limit.Hour)); v.Allowed {
+			t.Errorf("%s: whose history is lost starts with tokens", name)
+		} else if !e.Decide(from("192.0.2.1:1", limit.Hour+10*limit.Second)).Allowed {
+			t.Errorf("%s: still refused after one full refill: %+v", name, v)
+		}
+	}
+}
+
+func TestEntriesHoldNoMoreThan32Bytes(t *testing.T) {
+	if size := unsafe.Sizeof(entry{}); size != 32 {
+		t.Errorf("an entry of the local table has %d bytes", size)
+	}
+	if size := unsafe.Sizeof(table{}); size != 2<<20 {
+		t.Errorf("the local table has %d bytes, want 2 MiB", size)
+	}
+	if setSize != 144 {
+		t.Errorf("a slot has %d bytes, want 144", setSize)
+	}
+}
+
+// A push while other workers still run the old release must not confuse either.
+func TestTwoReleasesOverOneSlotStayWithinTheLargerBound(t *testing.T) {
+	slots := newSlots()
+	b := func(l limit.Limit) bundle.Bundle { return testRule(l, l) }
+	old, young := worker(slots, b(per(10, 100))), worker(slots, b(per(10, 50)))
+	admitted := 0
+	for range 300 {
+		for _, e := range []*Engine{old, young} {
+			if e.Decide(from("192.0.2.1:1", 0)).Allowed {
+				admitted++
+			}
+		}
+	}
+	if admitted > 100 {
+		t.Errorf("%d admitted, want 100 at most", admitted)
+	}
+}
