@@ -59,6 +59,9 @@ func encodeRule(r *rule.Rule) ([]byte, error) {
 	if r.Where != rule.Edge || r.Algorithm != rule.TokenBucket || len(r.By) != 1 || r.By[0] != rule.Address {
 		return nil, ErrNotEdge
 	}
+	if !rule.ValidName(r.Name) {
+		return nil, ErrRule
+	}
 	valid := r.Limit
 	if r.Valid != nil {
 		valid = *r.Valid
