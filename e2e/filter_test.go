@@ -13,7 +13,7 @@ import (
 )
 
 // bundleOf compiles rules for the filter.
-func bundleOf(t *testing.T, rules, keys string, release int) []byte {
+func bundleOf(t testing.TB, rules, keys string, release int) []byte {
 	t.Helper()
 	b, err := os.ReadFile(stand.BuildBundle(t, rules, keys, release))
 	if err != nil {

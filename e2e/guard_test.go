@@ -128,6 +128,9 @@ func TestWhatEnvoySendsOnIsItsOwn(t *testing.T) {
 			t.Errorf("the client sees %s: %q", name, r.Header.Get(name))
 		}
 	}
+	if got := stand.Metric(t, stand.NewClient(t, ""), e.Admin+"/stats/prometheus", "weir_edge_allowed", `class="anonymous"`); got != 1 {
+		t.Errorf("Envoy's Prometheus page counts %v allowed calls, want 1:\n%s", got, c.Get(t, e.Admin+"/stats/prometheus?filter=weir_edge").Body)
+	}
 	if r := c.Get(t, e.URL+"/", "X_Weir_Address: 198.51.100.1"); r.Status == 200 {
 		t.Errorf("a header that some servers read as X-Weir-Address: status 200")
 	}

@@ -38,7 +38,7 @@ func newFilter(t *testing.T, s *scenario.Scenario, keyring *stand.Keyring) *filt
 }
 
 // newHost runs a built module on workers threads with a guard behind it.
-func newHost(t *testing.T, module stand.Part, workers int, c wasmhost.Config) *wasmhost.Host {
+func newHost(t testing.TB, module stand.Part, workers int, c wasmhost.Config) *wasmhost.Host {
 	t.Helper()
 	code, err := os.ReadFile(stand.Path(t, module))
 	if err != nil {
