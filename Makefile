@@ -52,16 +52,20 @@ test: tools build lint unit e2e ## Everything: lint, unit tests under the race d
 unit:
 	@go test -race $(UNIT)
 
-# The log is long: what passes is told by its summary lines, what fails in full.
+# verbose runs `go test -v $(1)` into the log build/$(2).log, which is long: what passes is told by its summary lines,
+# what fails in full.
+define verbose
+	@echo '$(2): running, log in build/$(2).log'
+	@go test -count=1 -v $(1) >build/$(2).log 2>&1 || { cat build/$(2).log; exit 1; }
+	@grep -E '^ok|scenarios:|NOT TESTED' build/$(2).log
+endef
+
 e2e: tools build ## Scenarios on the built filter, real Envoy, real Valkey; prints how many ran on which target
-	@echo 'e2e: running, log in build/e2e.log'
-	@go test -count=1 -v ./e2e/... >build/e2e.log 2>&1 \
-	  && grep -E '^(ok|FAIL)|scenarios:' build/e2e.log \
-	  || { cat build/e2e.log; exit 1; }
+	$(call verbose,./e2e/...,e2e)
 
 test-wasm: tools build ## The built filter alone: its imports and exports, our wazero host, the scenarios on it
 	@go test -count=1 ./plugin/... ./e2e/wasmhost/...
-	@go test -count=1 -v -run 'TestScenarios/wasmhost' ./e2e | grep -vE '^ *(=== |--- PASS|PASS)'
+	$(call verbose,-run 'TestScenarios/wasmhost' ./e2e,test-wasm)
 
 check-fast: ## Under a minute: vet and the short unit tests
 	@go vet ./...
