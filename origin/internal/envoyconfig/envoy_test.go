@@ -207,6 +207,8 @@ func TestNothingPassesAnEnvoyWithoutTheFilter(t *testing.T) {
 
 	response, body = get(t, url, "x_weir_class", "valid")
 	wantProblem(t, response, body, http.StatusBadRequest, "bad_request")
+	response, body = get(t, url, "Connection", "upgrade", "Upgrade", "websocket")
+	wantProblem(t, response, body, http.StatusBadRequest, "bad_request")
 	if n := called.Load(); n != 0 {
 		t.Errorf("the origin was called %d times", n)
 	}
