@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/shared/keyfilter"
+)
+
+// invoke runs one command as main would, apart from this process's own output.
+func invoke(t *testing.T, command *cobra.Command, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	err = command.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func TestKeyIsShownOnceAndKeptNowhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.keys.yaml")
+	out, note, err := invoke(t, newKeyCommand(), "new", "--id", "acme-prod", "--tenant", "acme", "--tier", "paid", "--keys", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.TrimSuffix(out, "\n")
+	if !(keyfilter.Format{}).Check([]byte(key)) {
+		t.Errorf("standard output is no key: %q", out)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(content), key) || strings.Contains(note, key) {
+		t.Errorf("the key is kept:\n%s%s", content, note)
+	}
+	for _, want := range []string{"acme-prod", "acme", "paid"} {
+		if !strings.Contains(string(content), want) {
+			t.Errorf("want %q in:\n%s", want, content)
+		}
+	}
+	if stat, err := os.Stat(file); err != nil || stat.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", stat.Mode(), err)
+	}
+}
+
+func TestKeyThatCannotBeAddedIsNotShown(t *testing.T) {
+	folder := t.TempDir()
+	file, broken := filepath.Join(folder, "weir.keys.yaml"), filepath.Join(folder, "broken.yaml")
+	if err := os.WriteFile(broken, []byte("version: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := invoke(t, newKeyCommand(), "new", "--id", "a", "--keys", file); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"id taken":    {[]string{"--id", "a", "--keys", file}, `id "a" is taken`},
+		"odd id":      {[]string{"--id", "a b", "--keys", file}, `id "a b"`},
+		"broken file": {[]string{"--id", "b", "--keys", broken}, broken + ":1:"},
+		"no folder":   {[]string{"--id", "b", "--keys", filepath.Join(folder, "x", "y")}, "no such file"},
+		"no id":       {[]string{"--keys", file}, `"id" not set`},
+	} {
+		out, _, err := invoke(t, newKeyCommand(), append([]string{"new"}, c.args...)...)
+		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
+			t.Errorf("%s: printed %q, error %v; want %q", name, out, err, c.want)
+		}
+	}
+}
+
+func TestBundleGoesFromFilesToEnvoy(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	write := func(name, content string) {
+		if err := os.WriteFile(at(name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must := func(command *cobra.Command, args ...string) string {
+		t.Helper()
+		out, _, err := invoke(t, command, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	write("rules.yaml", "version: 1\nrules:\n- {name: flood, where: edge, by: [address], limit: 50/1s, burst: 200}\n")
+	write("filter.wasm", "\x00asm\x01\x00\x00\x00")
+	must(newKeyCommand(), "new", "--id", "a", "--keys", at("keys.yaml"))
+	must(newBundleCommand(), "build", "--rules", at("rules.yaml"), "--keys", at("keys.yaml"), "--release", "7", "-o", at("bundle.bin"))
+	out := must(newBundleCommand(), "inspect", at("bundle.bin"))
+	for _, want := range []string{"release         7\n", "keys            1, begin with \"wk_\"", "flood, per address", "50 per 1s, burst 200"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in:\n%s", want, out)
+		}
+	}
+	must(newEnvoyCommand(), "filter", "--bundle", at("bundle.bin"), "--wasm", at("filter.wasm"), "-o", at("filter.json"))
+	if out := must(newEnvoyCommand(), "config", "--filter", at("filter.json")); !strings.Contains(out, at("filter.json")) {
+		t.Errorf("the bootstrap does not name the filter's file:\n%s", out)
+	}
+
+	for name, c := range map[string]struct {
+		command *cobra.Command
+		args    []string
+		want    string
+	}{
+		"inspect what is no bundle": {newBundleCommand(), []string{"inspect", at("rules.yaml")}, at("rules.yaml")},
+		"no rules":                  {newBundleCommand(), []string{"build", "--rules", at("absent"), "-o", at("x")}, at("absent")},
+		"damaged bundle":            {newEnvoyCommand(), []string{"filter", "--bundle", at("keys.yaml"), "--wasm", at("filter.wasm"), "-o", at("x.json")}, "bundle"},
+		"bad address":               {newEnvoyCommand(), []string{"config", "--filter", at("filter.json"), "--edge", "x"}, `edge: "x"`},
+	} {
+		if _, _, err := invoke(t, c.command, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+	for _, name := range []string{"x", "x.json"} {
+		if _, err := os.Stat(at(name)); err == nil {
+			t.Errorf("%s was written though its source is wrong", name)
+		}
+	}
+}
