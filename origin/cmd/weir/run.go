@@ -97,10 +97,10 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 		{"edge", r.Edge, "Envoy with the filter"},
 		{"origin", r.Origin, "weir serve"},
 		{"admin", r.Admin, "its /metrics, /healthz, /readyz"},
-		{"envoy admin", r.EnvoyAdmin, ""},
+		{"envoy admin", r.EnvoyAdmin, "its statistics and settings"},
 		{"api", r.API, "the API behind the origin"},
 		{"valkey", r.Valkey, "the counters"},
-		{"demo key", r.DemoKey, "20 calls in 10 s"},
+		{"demo key", r.DemoKey, stand.DemoLimit},
 		{"files", logs, "configuration, logs"},
 	} {
 		if row[1] != "" {
@@ -110,24 +110,23 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	door := r.Door()
-	fmt.Fprintf(out, `
-Paste into a second terminal:
-
-# allowed, with the rate limit headers
-curl -si -H 'x-api-key: %[2]s' %[1]s/hello
-# 429 with Retry-After, after 20 calls in 10 s
-for i in $(seq 25); do curl -si -H 'x-api-key: %[2]s' %[1]s/hello | grep -iE '^(HTTP|retry-after)'; done
-# 401: looks like a key, was never issued
-curl -si -H 'x-api-key: %[3]s' %[1]s/hello
-# decisions, store commands
-curl -s %[4]s/metrics | grep '^weir_'
-`, door, r.DemoKey, forged, r.Admin)
-	if r.EnvoyAdmin != "" {
-		fmt.Fprintf(out, "# what the filter counts, from Envoy's admin\ncurl -s %s/stats/prometheus | grep '^weir_'\n", r.EnvoyAdmin)
-	} else {
-		fmt.Fprintf(out, "# ready, part by part\ncurl -s %s/readyz\n", r.Admin)
+	const withKey = "curl -si -H 'x-api-key: %s' %s/hello"
+	lines := [][2]string{
+		{"allowed, with the rate limit headers", fmt.Sprintf(withKey, r.DemoKey, r.Door())},
+		{"429 with Retry-After, once the key is used up",
+			"for i in $(seq 25); do " + fmt.Sprintf(withKey, r.DemoKey, r.Door()) + " | grep -iE '^(HTTP|retry-after)'; done"},
+		{"401, a key that was never issued", fmt.Sprintf(withKey, forged, r.Door())},
+		{"what the origin counts", "curl -s " + r.Admin + "/metrics | grep '^weir_'"},
 	}
-	_, err := fmt.Fprintf(out, "\n`weir demo` (build/weir demo) sends a polite client, a retry storm and forged keys. Ctrl-C here ends all.\n")
+	if r.EnvoyAdmin != "" {
+		lines = append(lines, [2]string{"what the filter counts", "curl -s " + r.EnvoyAdmin + "/stats/prometheus | grep '^weir_'"})
+	} else {
+		lines = append(lines, [2]string{"ready, part by part", "curl -s " + r.Admin + "/readyz"})
+	}
+	fmt.Fprintf(out, "\nTo paste into a second terminal:\n")
+	for _, line := range lines {
+		fmt.Fprintf(out, "\n  %s:\n    %s\n", line[0], line[1])
+	}
+	_, err := fmt.Fprintf(out, "\nbuild/weir demo, there, sends a polite client, a retry storm and forged keys. Ctrl-C here ends all.\n")
 	return err
 }

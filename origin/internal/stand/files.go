@@ -24,6 +24,9 @@ var (
 	originConfig     = template.Must(template.New("weir.yaml").Option("missingkey=error").Parse(originConfigText))
 )
 
+// DemoLimit says what the rules let the demo key do.
+const DemoLimit = "20 calls in 10 s"
+
 // demoKeyID names the demo key in logs and metrics.
 const demoKeyID = "demo"
 
@@ -48,7 +51,7 @@ func openFolder(path string) (folder, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return folder{}, fmt.Errorf("another `weir run` uses %s: end it first", path)
+		return folder{}, fmt.Errorf("another `weir run` is using %s: end it first", path)
 	}
 	entries, err := os.ReadDir(path)
 	for _, entry := range entries {

@@ -9,15 +9,81 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/shared/limit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// orphanPipe makes this binary a parent that waits to be killed; its part holds the named pipe open.
+const orphanPipe = "WEIR_TEST_ORPHAN_PIPE"
+
+func TestMain(m *testing.M) {
+	if pipe := os.Getenv(orphanPipe); pipe != "" {
+		if _, err := start("part", pipe+".log", "/bin/sh", []string{"-c", "exec sleep 100 >" + pipe}, nil); err != nil {
+			panic(err)
+		}
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestPartsDieWithAParentThatIsKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux can do this")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), orphanPipe+"="+pipe)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.Open(pipe) // returns once the part has the other end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // killed
+	if err := reader.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the part still holds its pipe: %v", err)
+	}
+}
+
+func TestDefaultRulesSayWhatTheTableSays(t *testing.T) {
+	release, err := rules.Parse("weir.rules.yaml", defaultRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if release.Set.Edge() == nil {
+		t.Error("no edge rule: the filter would refuse no flood")
+	}
+	matched := release.Set.Match(http.MethodGet, "/hello", nil)
+	if len(matched) != 1 || matched[0].Rule.Name != "per-key" {
+		t.Fatalf("/hello is limited by %+v, want per-key alone", matched)
+	}
+	l := matched[0].Rule.Limit
+	if got := fmt.Sprintf("%d calls in %d s", l.Count, l.Window/limit.Second); got != DemoLimit {
+		t.Errorf("the rules let the demo key do %s, the table says %s", got, DemoLimit)
+	}
+}
 
 // shell starts a script as a part.
 func shell(t *testing.T, script string) *process {
