@@ -25,9 +25,10 @@ tools: ## Fetch the pinned Envoy, Valkey and linter into .tools (WEIR_ENVOY=, WE
 
 build: build/weir-edge.wasm build/weir-edge-fault.wasm build/weir ## Build the filter, its fault-test twin and the weir binary into build/
 
-# Go's build cache knows better than file times what is stale, so these always ask it.
+# Go's build cache knows better than file times what is stale, so these always ask it. The first time takes a while.
 build/weir-edge.wasm: FORCE
 	@mkdir -p build
+	@[ -e $@ ] || echo 'building $@ ...'
 	@go run ./plugin/mkwasm -o $@
 
 build/weir-edge-fault.wasm: FORCE build/weir-edge.wasm
@@ -35,6 +36,7 @@ build/weir-edge-fault.wasm: FORCE build/weir-edge.wasm
 
 build/weir: FORCE
 	@mkdir -p build
+	@[ -e $@ ] || echo 'building $@ ...'
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./origin/cmd/weir
 
 RUN_TOOLS := $(if $(filter no,$(ENVOY)),,envoy) $(if $(filter memory,$(STORE)),,valkey)
