@@ -1,5 +1,3 @@
-//go:build !weirfault
-
 package main
 
 import (

