@@ -9,8 +9,8 @@ import (
 	"github.com/weirproject/weir/shared/keyfilter"
 )
 
-// slotKey is the shared-data key of a slot: "weir.set" + the layout's version + "." + four hex digits of the slot. Shared
-// data outlives the module, so that another layout must have other keys.
+// slotDigits is the length of a slot's number, in hex, at the end of its shared-data key "weir.set<layout>.<slot>".
+// Shared data outlives the module, so that another layout must have other keys.
 const slotDigits = 4
 
 // sharedSlots is edge.Slots over the host's shared data.
