@@ -71,6 +71,10 @@ func Show(ctx context.Context, o Options) error {
 		return err
 	}
 	d.board.last(d.rows(end))
+	if ctx.Err() != nil {
+		_, err := fmt.Fprintln(o.Out, "  ended early: nothing is judged")
+		return err
+	}
 	return d.summary(o.Out, alone, end, together, time.Now())
 }
 

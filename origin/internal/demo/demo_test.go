@@ -33,7 +33,8 @@ type door struct {
 	mu       sync.Mutex
 	state    limit.SlidingWindow
 	commands int
-	holds    bool // false: the limit is not enforced
+	holds    bool   // false: the limit is not enforced
+	called   func() // at each request of a client; nil for nothing
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +43,9 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer d.mu.Unlock()
 		fmt.Fprintf(w, "# TYPE weir_store_commands_total counter\nweir_store_commands_total{command=\"fcall\"} %d\nweir_store_commands_total{command=\"time\"} 9e+09\n", d.commands)
 		return
+	}
+	if d.called != nil {
+		d.called()
 	}
 	switch r.Header.Get("x-api-key") {
 	case "":
@@ -118,6 +122,18 @@ func TestDemoThatNothingAnswersSaysSo(t *testing.T) {
 	}
 	if err := Show(t.Context(), Options{Run: run, For: time.Second}); err == nil || !strings.Contains(err.Error(), "at least 4s") {
 		t.Errorf("too short: %v", err)
+	}
+}
+
+func TestCtrlCEndsTheDemoWithoutAJudgement(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &door{holds: true, called: cancel}
+	var out strings.Builder
+	if err := Show(ctx, Options{Run: system(t, d), For: time.Hour, Out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(out.String(), "ended early: nothing is judged\n") {
+		t.Errorf("printed:\n%s", &out)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -30,7 +32,7 @@ type process struct {
 }
 
 // start runs a program with its output in the file log, which it empties first. Whoever starts a process stops it.
-func start(name, log, program string, args, env []string) (*process, error) {
+func start(name, log, program string, args []string) (*process, error) {
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -38,7 +40,8 @@ func start(name, log, program string, args, env []string) (*process, error) {
 	defer file.Close()
 	p := &process{name: name, log: log, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = file, file
-	p.cmd.Env = append(os.Environ(), env...)
+	// A stand is described by its files alone: what the user's shell overrides is meant for another origin.
+	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") })
 	p.cmd.SysProcAttr = childAttributes()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -169,13 +169,17 @@ func (s *System) launch(ctx context.Context, progress io.Writer, p part) error {
 	}
 	fmt.Fprintf(progress, "starting %s ... ", label)
 	began := time.Now()
-	process, err := start(p.name, s.folder.file(p.name+".log"), p.program, p.args, nil)
+	process, err := start(p.name, s.folder.file(p.name+".log"), p.program, p.args)
 	if err == nil {
 		s.parts = append(s.parts, process)
 		err = await(ctx, process, p.ready)
 	}
 	if err != nil {
-		fmt.Fprintln(progress, "failed")
+		outcome := "failed"
+		if ctx.Err() != nil {
+			outcome = "stopped"
+		}
+		fmt.Fprintln(progress, outcome)
 		return err
 	}
 	fmt.Fprintf(progress, "ready after %.1f s\n", time.Since(began).Seconds())

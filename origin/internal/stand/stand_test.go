@@ -29,7 +29,7 @@ const orphanPipe = "WEIR_TEST_ORPHAN_PIPE"
 
 func TestMain(m *testing.M) {
 	if pipe := os.Getenv(orphanPipe); pipe != "" {
-		if _, err := start("part", pipe+".log", "/bin/sh", []string{"-c", "exec sleep 100 >" + pipe}, nil); err != nil {
+		if _, err := start("part", pipe+".log", "/bin/sh", []string{"-c", "exec sleep 100 >" + pipe}); err != nil {
 			panic(err)
 		}
 		select {}
@@ -88,12 +88,21 @@ func TestDefaultRulesSayWhatTheTableSays(t *testing.T) {
 // shell starts a script as a part.
 func shell(t *testing.T, script string) *process {
 	t.Helper()
-	p, err := start("part", filepath.Join(t.TempDir(), "part.log"), "/bin/sh", []string{"-c", script}, nil)
+	p, err := start("part", filepath.Join(t.TempDir(), "part.log"), "/bin/sh", []string{"-c", script})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.stop)
 	return p
+}
+
+func TestShellsOverridesDoNotReachTheParts(t *testing.T) {
+	t.Setenv("WEIR_STORE_URL", "valkey://elsewhere")
+	p := shell(t, "env | grep WEIR_; exit 1")
+	<-p.done
+	if got := tail(p.log); got != nil {
+		t.Errorf("the part sees %s", got)
+	}
 }
 
 func never(context.Context) error { return errors.New("not yet") }
