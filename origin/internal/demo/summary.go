@@ -72,7 +72,7 @@ func (d *show) summary(out io.Writer, alone, end sight, from, to time.Time) erro
 
 	fmt.Fprintf(out, "  forged keys  %d of %d refused (401 %d, 429 %d); API calls %d; store commands while alone %d\n",
 		forged.unauthorized+forged.edge+forged.origin, forged.sent, forged.unauthorized, forged.edge+forged.origin, end.calls[nameForged], alone.commands)
-	if n := forged.allowed + end.calls[nameForged]; n > 0 {
+	if n := max(forged.allowed, end.calls[nameForged]); n > 0 { // two views of the same calls
 		fails("forged keys reached the API %d times", n)
 	}
 	if alone.commands > 0 {
