@@ -1,0 +1,229 @@
+// Package valkey keeps counters in a Valkey server that all origins of a region share.
+//
+// One check is one FCALL, whatever the number of its rules: a function library (library.lua) reads, decides and writes
+// all counters in one atomic step by the server's clock. See [Store] for what happens when the server does not answer.
+package valkey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+const (
+	// probeEvery is how often a server that does not answer is asked whether it does, and clockEvery how often one that
+	// does is asked for its time. Half a second is how long a recovery may go unseen; clocks part by microseconds in
+	// thirty seconds.
+	probeEvery = 500 * time.Millisecond
+	clockEvery = 30 * time.Second
+	// ioTimeout bounds connecting, a write, and the answer to a ping on a silent connection, after which valkey-go
+	// takes the connection for dead. Its own default is 10 s.
+	ioTimeout = time.Second
+	// maxInFlight bounds the checks that wait for the server: what a server that stopped can hold of this process's
+	// memory, and what it finds in its sockets when it runs on.
+	maxInFlight = 1024
+)
+
+// Reasons of a [limiter.StoreError].
+const (
+	reasonUnreachable = "unreachable"
+	reasonDeadline    = "deadline"
+	reasonBusy        = "busy"
+	reasonStale       = "stale"
+	reasonAnswer      = "answer"
+)
+
+// Options name a server. Zero values of the optional ones count nothing and log to the default logger.
+type Options struct {
+	Addr               string // host:port
+	Username, Password string
+	DB                 int
+	Log                *slog.Logger           // optional
+	Commands           *prometheus.CounterVec // optional; label: command
+	OnUp               func(up bool)          // optional; called at each change of [Store.Up], one call at a time
+}
+
+// Store is a [limiter.Store] on a Valkey server. It connects in the background: a server that is not there at start, or
+// goes away, makes checks fail with a [limiter.StoreError], and is used again as soon as it answers. It is safe for
+// concurrent use.
+type Store struct {
+	options  Options
+	library  library
+	now      func() limit.Micros // for offset
+	client   atomic.Pointer[valkey.Client]
+	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
+	up       atomic.Bool
+	inFlight chan struct{}
+	loading  sync.Mutex
+
+	cancel context.CancelFunc
+	wake   chan struct{} // a check failed: look at the server now
+	done   chan struct{}
+}
+
+// New makes a store and starts connecting. The caller closes it.
+func New(o Options) *Store { return newStore(o, production) }
+
+func newStore(o Options, l library) *Store {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Store{
+		options: o, library: l,
+		now:      func() limit.Micros { return limit.Micros(time.Now().UnixMicro()) },
+		inFlight: make(chan struct{}, maxInFlight),
+		cancel:   cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go s.watch(ctx)
+	return s
+}
+
+// Close stops the background work and closes all connections.
+func (s *Store) Close() {
+	s.cancel()
+	<-s.done
+	if c := s.client.Swap(nil); c != nil {
+		(*c).Close()
+	}
+}
+
+// Up tells whether the server answered when it was asked last.
+func (s *Store) Up() bool { return s.up.Load() }
+
+// Take is [limiter.Store.Take]: it decides by the server's clock. With a deadline in ctx the server is told: past it
+// the function changes nothing, so that what a server finds in its sockets after a stop charges nobody.
+func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+	client := s.client.Load()
+	if client == nil {
+		return 0, &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
+	}
+	select {
+	case s.inFlight <- struct{}{}:
+		defer func() { <-s.inFlight }()
+	default:
+		return 0, &limiter.StoreError{Reason: reasonBusy, Err: fmt.Errorf("%d checks are waiting for the server", maxInFlight)}
+	}
+	reply, err := s.call(ctx, *client, charges)
+	if err == nil && stale(reply) {
+		// Too late, or the server's clock was stepped: its answer tells which. One more try, by the right offset.
+		s.offset.Store(reply[1] - int64(s.now()))
+		reply, err = s.call(ctx, *client, charges)
+	}
+	if err != nil {
+		return 0, s.failed(ctx, err)
+	}
+	return read(reply, outcomes)
+}
+
+// call sends the check. A server that lost the function, by a restart or FUNCTION FLUSH, gets it and is asked again.
+func (s *Store) call(ctx context.Context, client valkey.Client, charges []limiter.Charge) ([]int64, error) {
+	reply, err := s.fcall(ctx, client, charges)
+	if err != nil && isFunctionMissing(err) {
+		if err = s.load(ctx, client); err == nil {
+			reply, err = s.fcall(ctx, client, charges)
+		}
+	}
+	return reply, err
+}
+
+func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limiter.Charge) ([]int64, error) {
+	keys := make([]string, len(charges))
+	args := make([]string, 1, 1+3*len(charges))
+	args[0] = strconv.FormatInt(s.notAfter(ctx), 10)
+	for i, c := range charges {
+		keys[i] = string(c.Counter[:])
+		args = append(args, strconv.FormatInt(c.Limit.Count, 10), strconv.FormatInt(int64(c.Limit.Window), 10), strconv.FormatInt(c.Cost, 10))
+	}
+	if now, ok := ctx.Value(testNow{}).(limit.Micros); ok {
+		args = append(args, strconv.FormatInt(int64(now), 10))
+	}
+	s.count("fcall")
+	command := client.B().Fcall().Function(s.library.function).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	return client.Do(ctx, command).AsIntSlice()
+}
+
+// testNow is the context key of the instant that the tests' library decides at.
+type testNow struct{}
+
+// notAfter is ctx's deadline in server time, the largest double if there is none.
+func (s *Store) notAfter(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return limit.MaxCount
+	}
+	return int64(s.now()) + time.Until(deadline).Microseconds() + s.offset.Load()
+}
+
+// load gives the server the library. Callers that find it missing at the same time load it once each at worst, in turn.
+func (s *Store) load(ctx context.Context, client valkey.Client) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.count("function load")
+	err := client.Do(ctx, client.B().FunctionLoad().FunctionCode(s.library.code).Build()).Error()
+	if err != nil && strings.Contains(err.Error(), "already exists") {
+		return nil // the name is the content's hash: it is the same
+	}
+	if err != nil {
+		return fmt.Errorf("load function library %s: %w", s.library.name, err)
+	}
+	return nil
+}
+
+func (s *Store) count(command string) {
+	if s.options.Commands != nil {
+		s.options.Commands.WithLabelValues(command).Inc()
+	}
+}
+
+func isFunctionMissing(err error) bool {
+	return strings.Contains(err.Error(), "Function not found")
+}
+
+// failed classifies an error and has the server looked at where it may be gone.
+func (s *Store) failed(ctx context.Context, err error) error {
+	reason := reasonUnreachable
+	if _, answered := valkey.IsValkeyErr(err); answered {
+		reason = reasonAnswer
+	} else if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+		reason = reasonDeadline
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return &limiter.StoreError{Reason: reason, Err: err}
+}
+
+func stale(reply []int64) bool { return len(reply) == 2 && reply[0] == 1 }
+
+// read takes the function's reply apart.
+func read(reply []int64, outcomes []limiter.Outcome) (limit.Micros, error) {
+	if stale(reply) {
+		return 0, &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
+	}
+	if len(reply) != 2+4*len(outcomes) || reply[0] != 0 {
+		return 0, &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("reply of %d numbers for %d counters", len(reply), len(outcomes))}
+	}
+	for i := range outcomes {
+		r := reply[2+4*i:]
+		status := limiter.Status(r[0])
+		if r[0] < 0 || status > limiter.Foreign {
+			return 0, &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("status %d", r[0])}
+		}
+		outcomes[i] = limiter.Outcome{Status: status, State: limit.SlidingWindow{Start: limit.Micros(r[1]), Current: r[2], Previous: r[3]}}
+	}
+	return limit.Micros(reply[1]), nil
+}

@@ -1,0 +1,441 @@
+package valkey
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/valkey-io/valkey-go"
+	"go.uber.org/goleak"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/valkeytest"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/limit/limittest"
+)
+
+var seed = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// open makes a store on a server and waits until it is up.
+func open(t testing.TB, addr string, l library) (*Store, *prometheus.CounterVec) {
+	t.Helper()
+	commands := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"command"})
+	up := make(chan bool, 16)
+	s := newStore(Options{Addr: addr, Log: quiet, Commands: commands, OnUp: func(b bool) { up <- b }}, l)
+	t.Cleanup(s.Close)
+	await(t, up, true)
+	return s, commands
+}
+
+func await(t testing.TB, up <-chan bool, want bool) {
+	t.Helper()
+	patience := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-up:
+			if got == want {
+				return
+			}
+		case <-patience:
+			t.Fatalf("store did not become up=%v", want)
+		}
+	}
+}
+
+// name is a counter's name for tests; all of a test's names differ.
+func name(n int) (c limiter.Counter) {
+	copy(c[:], fmt.Sprintf("w1:{0000}:%0*d", len(c)-10, n))
+	return c
+}
+
+func keyOf(n int) string {
+	c := name(n)
+	return string(c[:])
+}
+
+func charge(n int, l limit.Limit, cost int64) limiter.Charge {
+	return limiter.Charge{Counter: name(n), Limit: l, Cost: cost}
+}
+
+func take(t testing.TB, s *Store, now limit.Micros, charges ...limiter.Charge) []limiter.Outcome {
+	t.Helper()
+	ctx := context.Background()
+	if now >= 0 {
+		ctx = context.WithValue(ctx, testNow{}, now)
+	}
+	outcomes := make([]limiter.Outcome, len(charges))
+	if _, err := s.Take(ctx, 0, charges, outcomes); err != nil {
+		t.Fatal(err)
+	}
+	return outcomes
+}
+
+func raw(t testing.TB, s *Store, words ...string) valkey.ValkeyResult {
+	t.Helper()
+	c := *s.client.Load()
+	return c.Do(context.Background(), c.B().Arbitrary(words[0]).Args(words[1:]...).Build())
+}
+
+func TestTheFunctionAnswersTheVectors(t *testing.T) {
+	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
+	file, err := os.Open("../../../../shared/limit/testdata/sliding-window.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cases, err := limittest.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for n, c := range cases {
+		for _, step := range c.Steps {
+			if limit.CheckCost(step.Cost) != nil {
+				continue // refused before any store is asked
+			}
+			o := take(t, s, step.Now, charge(n, step.Limit, step.Cost))[0]
+			_, d := o.State.Take(step.Limit, step.Now, step.Cost)
+			if d != step.Want || (o.Status == limiter.Admitted) != step.Want.Allowed {
+				t.Errorf("line %d: case %q: status %d, decision %+v, want %+v", step.Line, c.Name, o.Status, d, step.Want)
+			}
+			calls++
+		}
+	}
+	t.Logf("vectors: valkey %d cases, %d calls", len(cases), calls)
+	if calls < 2*len(cases) {
+		t.Errorf("only %d calls made", calls)
+	}
+}
+
+// The function and package limit must be one algorithm at every magnitude, over limits that change and clocks that
+// step.
+func TestTheFunctionIsTheSameAlgorithm(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("repeat with -seed=%d", *seed)
+	r := rand.New(rand.NewPCG(*seed, *seed))
+	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
+	admitted, refused, stepped := 0, 0, 0
+	for n := range 400 {
+		window := limit.MinWindow + limit.Micros(r.Int64N(1<<(10+r.IntN(35)))%int64(limit.MaxWindow))
+		l := limit.Limit{Count: 1 + r.Int64N(1<<(1+r.IntN(53))), Window: window}
+		if l.Check() != nil {
+			continue
+		}
+		now := limit.Micros(1<<50 + r.Int64N(1<<51)) // below 2^53
+		var want limit.SlidingWindow
+		for range 15 {
+			switch r.IntN(6) {
+			case 0:
+				now -= limit.Micros(r.Int64N(4 * int64(window)))
+				now = max(now, 0)
+			case 1:
+				l.Count = 1 + r.Int64N(min(2*l.Count, limit.MaxCount))
+			default:
+				now = min(now+limit.Micros(r.Int64N(int64(window))), 1<<53-1)
+			}
+			cost := r.Int64N(min(l.Count+2, limit.MaxCount))
+			if r.IntN(3) == 0 {
+				cost = min(l.Count, max(1, l.Count-want.Current))
+			}
+			o := take(t, s, now, charge(n, l, cost))[0]
+			before := want
+			var d limit.Decision
+			want, d = want.Take(l, now, cost)
+			if !d.Allowed && want != before {
+				stepped++
+			}
+			if (o.Status == limiter.Admitted) != d.Allowed || o.Status == limiter.Foreign {
+				t.Fatalf("%+v at %d cost %d state %+v: server says %d, package limit %+v", l, now, cost, before, o.Status, d)
+			}
+			// An expired key is a fresh state; real time runs on while `now` is made up, so only one direction is sure.
+			if o.State != before && o.State != (limit.SlidingWindow{}) {
+				t.Fatalf("%+v at %d: server had %+v, package limit %+v", l, now, o.State, before)
+			}
+			if o.State != before {
+				want, _ = o.State.Take(l, now, cost)
+			}
+			if d.Allowed {
+				admitted++
+			} else {
+				refused++
+			}
+		}
+	}
+	if admitted < 500 || refused < 500 || stepped < 10 {
+		t.Errorf("%d admitted, %d refused, %d re-anchored: the traffic shows too little", admitted, refused, stepped)
+	}
+}
+
+func TestOneCheckIsOneCommand(t *testing.T) {
+	server := valkeytest.Start(t)
+	s, commands := open(t, server.Addr, production)
+	l := limit.Limit{Count: 100, Window: limit.Hour}
+	before := calls(t, s, "fcall")
+	for range 10 {
+		take(t, s, -1, charge(1, l, 1), charge(2, l, 1), charge(3, l, 1))
+	}
+	if n := calls(t, s, "fcall") - before; n != 10 {
+		t.Errorf("10 checks of 3 rules were %d FCALL, want 10", n)
+	}
+	if n := testutil.ToFloat64(commands.WithLabelValues("fcall")); n != 10 {
+		t.Errorf("counted %v FCALL, want 10", n)
+	}
+}
+
+// calls is how many of a command the server has seen.
+func calls(t testing.TB, s *Store, command string) int {
+	t.Helper()
+	text, err := raw(t, s, "INFO", "commandstats").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(text, "cmdstat_"+command+":calls=")
+	if !ok {
+		return 0
+	}
+	n := 0
+	fmt.Sscanf(rest, "%d", &n)
+	return n
+}
+
+func TestARefusalWritesNothingButAMissingExpiry(t *testing.T) {
+	s, _ := open(t, valkeytest.Start(t).Addr, production)
+	full, roomy := limit.Limit{Count: 2, Window: limit.Hour}, limit.Limit{Count: 100, Window: limit.Hour}
+	take(t, s, -1, charge(1, full, 2), charge(2, roomy, 1))
+	value, _ := raw(t, s, "GET", keyOf(1)).ToString()
+	bystander, _ := raw(t, s, "GET", keyOf(2)).ToString()
+	if err := raw(t, s, "PERSIST", keyOf(1)).Error(); err != nil {
+		t.Fatal(err)
+	}
+	sets := calls(t, s, "set")
+	for range 5 {
+		o := take(t, s, -1, charge(1, full, 1), charge(2, roomy, 1), charge(3, roomy, 1))
+		if o[0].Status != limiter.Refused || o[1].Status != limiter.Admitted || o[2].Status != limiter.Admitted {
+			t.Fatalf("outcomes %+v", o)
+		}
+	}
+	after, _ := raw(t, s, "GET", keyOf(1)).ToString()
+	bystanderAfter, _ := raw(t, s, "GET", keyOf(2)).ToString()
+	if after != value || bystanderAfter != bystander || calls(t, s, "set") != sets {
+		t.Error("a refusal wrote a counter")
+	}
+	if exists, _ := raw(t, s, "EXISTS", keyOf(3)).AsInt64(); exists != 0 {
+		t.Error("a refusal made a counter")
+	}
+	if ttl, _ := raw(t, s, "PTTL", keyOf(1)).AsInt64(); ttl <= 0 || ttl > 2*3600*1000 {
+		t.Errorf("a counter without expiry has a TTL of %d ms after a refusal", ttl)
+	}
+}
+
+func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
+	s, _ := open(t, valkeytest.Start(t).Addr, production)
+	l := limit.Limit{Count: 5, Window: limit.Minute}
+	key := keyOf
+	for n, words := range [][]string{
+		{"SET", key(0), "50"}, {"SET", key(1), ""}, {"LPUSH", key(2), "x"}, {"SET", key(3), strings.Repeat("\xff", 24)},
+		{"SET", key(4), "twenty-four bytes of text"}, {"HSET", key(5), "a", "b"}, {"SET", key(6), strings.Repeat("a", 24)},
+	} {
+		if err := raw(t, s, words...).Error(); err != nil {
+			t.Fatal(err)
+		}
+		o := take(t, s, -1, charge(n, l, 1), charge(100+n, l, 1))
+		if o[0].Status != limiter.Foreign || o[1].Status != limiter.Admitted {
+			t.Errorf("%q: outcomes %+v", words, o)
+		}
+		if ttl, _ := raw(t, s, "PTTL", key(n)).AsInt64(); ttl <= 0 || ttl > 120_000 {
+			t.Errorf("%q: TTL %d ms, want up to two windows", words, ttl)
+		}
+		if again := take(t, s, -1, charge(100+n, l, 1)); again[0].State.Current+again[0].State.Previous != 0 {
+			t.Errorf("%q: a bystander was charged beside a foreign value: %+v", words, again[0].State)
+		}
+	}
+}
+
+func TestCountersExpireWhenTheyEqualFreshOnes(t *testing.T) {
+	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
+	for n, c := range []struct {
+		l    limit.Limit
+		now  limit.Micros
+		want int64 // ms
+	}{
+		{limit.Limit{Count: 5, Window: limit.Minute}, 90 * limit.Second, 90_000},
+		{limit.Limit{Count: 5, Window: limit.Minute}, 60 * limit.Second, 120_000},
+		{limit.Limit{Count: 5, Window: limit.Millisecond}, limit.Second + 999, 2},
+		{limit.Limit{Count: 5, Window: limit.MaxWindow}, 0, 2 * 366 * 86_400_000},
+	} {
+		take(t, s, c.now, charge(n, c.l, 1))
+		if ttl, err := raw(t, s, "PTTL", keyOf(n)).AsInt64(); err != nil || ttl > c.want || ttl < c.want-5_000 || ttl == -1 {
+			t.Errorf("%+v at %d: TTL %d ms, want %d (less what has passed); %v", c.l, c.now, ttl, c.want, err)
+		}
+	}
+}
+
+func TestALostFunctionCostsNoRequest(t *testing.T) {
+	server := valkeytest.Start(t)
+	s, commands := open(t, server.Addr, production)
+	l := limit.Limit{Count: 1000, Window: limit.Hour}
+	loads := testutil.ToFloat64(commands.WithLabelValues("function load"))
+	for range 3 {
+		if err := raw(t, s, "FUNCTION", "FLUSH").Error(); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, -1, charge(1, l, 1))
+		take(t, s, -1, charge(1, l, 1))
+	}
+	if n := testutil.ToFloat64(commands.WithLabelValues("function load")) - loads; n != 3 {
+		t.Errorf("3 flushes led to %v loads", n)
+	}
+	if o := take(t, s, -1, charge(1, l, 0)); o[0].State.Current+o[0].State.Previous != 6 {
+		t.Errorf("6 calls left %+v", o[0].State)
+	}
+}
+
+func TestACheckPastItsDeadlineChargesNobody(t *testing.T) {
+	server := valkeytest.Start(t)
+	s, _ := open(t, server.Addr, production)
+	l := limit.Limit{Count: 1000, Window: limit.Hour}
+	take(t, s, -1, charge(1, l, 1))
+	server.Stop()
+	reasons := map[string]int{}
+	for range 50 {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		_, err := s.Take(ctx, 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1))
+		cancel()
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) {
+			t.Fatalf("from a stopped server: %v", err)
+		}
+		reasons[failed.Reason]++
+	}
+	server.Continue()
+	// What lies in the server's socket is run now, before this:
+	if o := take(t, s, -1, charge(1, l, 0)); o[0].State.Current+o[0].State.Previous != 1 {
+		t.Errorf("calls that were answered by their failure mode were charged all the same: %+v (%v)", o[0].State, reasons)
+	}
+	if reasons[reasonDeadline] == 0 {
+		t.Errorf("reasons %v, want %s", reasons, reasonDeadline)
+	}
+}
+
+// The server's clock is not the process's: a step of either must not make every check stale.
+func TestASteppedClockIsLearntFromTheAnswer(t *testing.T) {
+	s, _ := open(t, valkeytest.Start(t).Addr, production)
+	s.offset.Add(-int64(limit.Hour))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	o := make([]limiter.Outcome, 1)
+	if _, err := s.Take(ctx, 0, []limiter.Charge{charge(1, limit.Limit{Count: 5, Window: limit.Hour}, 1)}, o); err != nil || o[0].Status != limiter.Admitted {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestAServerThatComesLaterIsUsed(t *testing.T) {
+	server := valkeytest.Start(t)
+	server.Kill()
+	up := make(chan bool, 16)
+	s := New(Options{Addr: server.Addr, Log: quiet, OnUp: func(b bool) { up <- b }})
+	defer s.Close()
+	_, err := s.Take(context.Background(), 0, nil, nil)
+	var failed *limiter.StoreError
+	if !errors.As(err, &failed) || failed.Reason != reasonUnreachable || s.Up() {
+		t.Errorf("without a server: %v, up %v", err, s.Up())
+	}
+	server.Run()
+	await(t, up, true)
+	l := limit.Limit{Count: 5, Window: limit.Hour}
+	take(t, s, -1, charge(1, l, 1))
+
+	server.Kill()
+	if _, err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1)); !errors.As(err, &failed) {
+		t.Errorf("from a killed server: %v", err)
+	}
+	await(t, up, false)
+	server.Run()
+	await(t, up, true)
+	take(t, s, -1, charge(1, l, 1))
+}
+
+func TestAWrongPasswordIsToldAsOne(t *testing.T) {
+	server := valkeytest.Start(t, "--requirepass", "right")
+	log := make(chan string, 16)
+	s := New(Options{Addr: server.Addr, Password: "wrong", Log: slog.New(slog.NewTextHandler(writer(log), nil))})
+	defer s.Close()
+	select {
+	case line := <-log:
+		if !strings.Contains(line, "WRONGPASS") || strings.Contains(line, "right") {
+			t.Errorf("log: %s", line)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing was logged")
+	}
+	up := make(chan bool, 16)
+	good := New(Options{Addr: server.Addr, Password: "right", Log: quiet, OnUp: func(b bool) { up <- b }})
+	defer good.Close()
+	await(t, up, true)
+}
+
+type writer chan string
+
+func (w writer) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+func TestAClusterIsRefusedWithItsReason(t *testing.T) {
+	server := valkeytest.Start(t, "--cluster-enabled", "yes")
+	log := make(chan string, 16)
+	s := New(Options{Addr: server.Addr, Log: slog.New(slog.NewTextHandler(writer(log), nil))})
+	defer s.Close()
+	select {
+	case line := <-log:
+		if !strings.Contains(line, "standalone") {
+			t.Errorf("log: %s", line)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing was logged")
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	s, _ := open(b, valkeytest.Start(b).Addr, production)
+	l := limit.Limit{Count: limit.MaxCount, Window: limit.Hour}
+	for _, rules := range []int{1, 3, 6} {
+		b.Run(fmt.Sprintf("rules=%d", rules), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				charges := make([]limiter.Charge, rules)
+				n := rand.IntN(50_000)
+				for i := range charges {
+					charges[i] = charge(n*10+i, l, 1)
+				}
+				outcomes := make([]limiter.Outcome, rules)
+				for pb.Next() {
+					if _, err := s.Take(context.Background(), 0, charges, outcomes); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,123 @@
+// Package valkeytest runs a real Valkey server for a test.
+package valkeytest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a running Valkey. It ends with its test.
+type Server struct {
+	Addr string // host:port
+
+	t      testing.TB
+	binary string
+	dir    string
+	args   []string
+	cmd    *exec.Cmd
+	out    *bytes.Buffer
+}
+
+// Start starts a Valkey on a free loopback port, without persistence; args are more of its options. Without the binary
+// the test is skipped, or fails where CI is set: WEIR_VALKEY names one, `make tools` fetches one.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{Addr: freeAddr(t), t: t, binary: find(t), dir: t.TempDir(), args: args}
+	s.Run()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+func find(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("WEIR_VALKEY")
+	if path == "" {
+		path = filepath.Join(root(t), ".tools", "bin", "valkey-server")
+	}
+	if _, err := os.Stat(path); err != nil {
+		message := fmt.Sprintf("MISSING PART: no Valkey at %q: run `make tools`, or name one in WEIR_VALKEY", path)
+		if os.Getenv("CI") != "" {
+			t.Fatal(message)
+		}
+		t.Skip(message)
+	}
+	return path
+}
+
+// root is the folder of go.mod, above the test's package.
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	t.Fatalf("no go.mod above the test's folder: %v", err)
+	return ""
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Run starts the server, again after [Server.Kill], waiting until it answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"}, s.args...)
+	s.cmd = exec.Command(s.binary, args...)
+	s.out = &bytes.Buffer{}
+	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("start %s: %v", s.binary, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		if conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr); err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.Kill()
+			s.t.Fatalf("Valkey at %s does not answer:\n%s", s.Addr, s.out)
+		case <-time.After(10 * time.Millisecond): // another process: there is no event to wait for
+		}
+	}
+}
+
+// Kill ends the server at once; what it held is gone.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Signal(syscall.SIGCONT)
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Stop keeps the server from running, connections open, until [Server.Continue].
+func (s *Server) Stop() { s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Continue lets a stopped server run on.
+func (s *Server) Continue() { s.cmd.Process.Signal(syscall.SIGCONT) }
