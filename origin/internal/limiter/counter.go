@@ -39,10 +39,14 @@ const (
 // principal readable in it.
 type Counter [CounterSize]byte
 
-// RuleBytes is the part of the name that all counters of one rule share.
-func (c Counter) RuleBytes() (r [ruleSize]byte) {
-	copy(r[:], c[slotSize:])
-	return r
+// Overflow is the name of the counter that principals of c's rule share where a store has no room for their own. No
+// principal has it: a name's hash holds no "!".
+func (c Counter) Overflow() Counter {
+	for i := slotSize + ruleSize; i < len(c); i++ {
+		c[i] = '!'
+	}
+	copy(c[:], "w1:{!!!!}:")
+	return c
 }
 
 // ruleBytes hashes what makes a rule's counters its own: another algorithm or window cannot read the same state; a
