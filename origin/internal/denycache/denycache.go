@@ -68,5 +68,8 @@ func (c *Cache[K]) Refused(key K, cost int64, now limit.Micros) (d limit.Decisio
 	return d, true
 }
 
+// CleanUp does the eviction that is due, which otherwise happens in the background of later calls.
+func (c *Cache[K]) CleanUp() { c.entries.CleanUp() }
+
 // Len is about how many refusals are remembered.
 func (c *Cache[K]) Len() int { return c.entries.EstimatedSize() }

@@ -169,7 +169,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	w.at = at
 	if err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
-		w.fail(l.o.Fallback, now, allOf(w))
+		w.fail(l.o.Fallback, now, allOf(w), true)
 		return
 	}
 	foreign := w.foreign()
@@ -178,9 +178,9 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	}
 	l.logged.tell(l.o.Log, w, foreign, now)
 	l.o.Metrics.StoreErrors.WithLabelValues("foreign").Add(float64(len(foreign)))
-	w.fail(l.o.Fallback, now, foreign)
+	w.fail(l.o.Fallback, now, foreign, w.admitted())
 	if !w.admitted() {
-		return // the others were not charged: a foreign counter admits nothing
+		return // nothing was charged: a foreign counter admits nothing
 	}
 	// The failure modes let it pass, so the others are to be charged after all.
 	rest := w.others(foreign)
@@ -194,7 +194,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	at, err = l.take(ctx, now, charges, outcomes)
 	if err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
-		w.fail(l.o.Fallback, now, rest)
+		w.fail(l.o.Fallback, now, rest, true)
 	} else {
 		w.at = at
 		for i, at := range rest {

@@ -62,10 +62,9 @@ func (w *work) view(i int, d limit.Decision) header.View {
 	return header.View{Rule: ru.Name, Mode: ru.Headers, Limit: ru.Limit, Decision: d}
 }
 
-// fail answers for the charges at indexes by the failure modes of their rules. The local ones are taken together, and
-// only if no rule fails closed: a refusal charges nobody.
-func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int) {
-	closed := false
+// fail answers for the charges at indexes by the failure modes of their rules. The local ones are taken together, with
+// charge only, and only if no rule fails closed: a refusal charges nobody.
+func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge bool) {
 	var local []int
 	for _, i := range indexes {
 		w.outcomes[i] = Outcome{Status: Admitted}
@@ -74,7 +73,7 @@ func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int) {
 			w.answers[i] = byOpen
 		case rule.Closed:
 			w.answers[i], w.outcomes[i].Status = byClosed, Refused
-			closed = true
+			charge = false
 		default:
 			w.answers[i] = byLocal
 			local = append(local, i)
@@ -84,7 +83,7 @@ func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int) {
 		return
 	}
 	charges, outcomes := w.pick(local), make([]Outcome, len(local))
-	if closed {
+	if !charge {
 		for i := range charges {
 			charges[i].Cost = 0
 		}
