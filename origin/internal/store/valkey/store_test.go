@@ -37,6 +37,9 @@ func open(t testing.TB, addr string, l library) (*Store, *prometheus.CounterVec)
 	commands := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"command"})
 	up := make(chan bool, 16)
 	s := newStore(Options{Addr: addr, Log: quiet, Commands: commands, OnUp: func(b bool) { up <- b }}, l)
+	if l == withClock {
+		s.extra = passNow
+	}
 	t.Cleanup(s.Close)
 	await(t, up, true)
 	return s, commands
