@@ -62,7 +62,7 @@ type Store struct {
 	options  Options
 	library  library
 	extra    func(context.Context) string // one more argument, for the tests' library; nil in production
-	now      func() limit.Micros // for offset
+	now      func() limit.Micros          // for offset
 	client   atomic.Pointer[valkey.Client]
 	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
 	up       atomic.Bool
