@@ -61,6 +61,7 @@ func standing[T any](f *livefile.File[T], count int) admin.Content {
 // drain tells load balancers to stay away, takes no new connection, and waits for requests in flight, within bounds.
 func (s *Server) drain() {
 	s.draining.Store(true)
+	s.log.Info("draining: requests in flight may finish", "at_most", drainTime.String())
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	var wg sync.WaitGroup
