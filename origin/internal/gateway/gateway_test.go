@@ -38,7 +38,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type stand struct {
 	t       *testing.T
 	url     string
-	key     string // issued
+	gateway *gateway.Gateway // behind url
+	key     string           // issued
 	metrics *telemetry.Metrics
 	store   *faulty
 	logged  *lockedBuilder
@@ -140,6 +141,7 @@ func start(t *testing.T, s settings, api http.HandlerFunc) *stand {
 		Metrics: st.metrics, Log: log, InFlight: s.inFlight,
 	})
 	t.Cleanup(g.Close)
+	st.gateway = g
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	st.url = server.URL
