@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -20,11 +22,7 @@ func newCheckConfigCommand() *cobra.Command {
 		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := loadConfig(args[0])
-			if err != nil {
-				return err
-			}
-			summary, err := checkFiles(c)
+			summary, err := checkConfig(args[0])
 			if err != nil {
 				return startError(err)
 			}
@@ -34,28 +32,25 @@ func newCheckConfigCommand() *cobra.Command {
 	}
 }
 
-// checkFiles reads the files that c names, collecting the faults of all.
-func checkFiles(c config.Config) (summary string, err error) {
+// checkConfig reads a weir.yaml and the files that it names, collecting the faults of all, so that one run shows them.
+func checkConfig(file string) (summary string, err error) {
 	var faults rule.Faults
-	collect := func(err error) error {
-		if more, ok := errors.AsType[rule.Faults](err); ok {
-			faults = append(faults, more...)
-			return nil
-		}
-		return err
-	}
-	release, err := rules.Load(c.Rules)
-	if err = collect(err); err != nil {
+	c, err := config.Load(file, os.LookupEnv)
+	if err = collect(&faults, file, "", err); err != nil {
 		return "", err
 	}
-	table := (&keys.File{}).Table()
-	if c.Keys != "" {
-		file, err := keys.Load(c.Keys)
-		if err = collect(err); err != nil {
+	var release *rules.Release
+	if c.Rules != "" {
+		release, err = rules.Load(c.Rules)
+		if err = collect(&faults, file, "rules", err); err != nil {
 			return "", err
 		}
-		if file != nil {
-			table = file.Table()
+	}
+	issued := &keys.File{}
+	if c.Keys != "" {
+		issued, err = keys.Load(c.Keys)
+		if err = collect(&faults, file, "keys", err); err != nil {
+			return "", err
 		}
 	}
 	if err := faults.Err(); err != nil {
@@ -65,5 +60,19 @@ func checkFiles(c config.Config) (summary string, err error) {
 	if c.Store.Valkey != nil {
 		store = c.Store.Valkey.Shown()
 	}
-	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", c.File, len(release.Set.Rules), release.Content, table.Len(), store), nil
+	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), nil
+}
+
+// collect adds what err tells to faults: the faults in a file, or that a file cannot be read which a field of weir.yaml
+// names. Any other error it returns.
+func collect(faults *rule.Faults, file, field string, err error) error {
+	if more, ok := errors.AsType[rule.Faults](err); ok {
+		*faults = append(*faults, more...)
+		return nil
+	}
+	if unreadable, ok := errors.AsType[*fs.PathError](err); ok && field != "" {
+		*faults = append(*faults, rule.Fault{At: rule.Source{File: file}, Field: field, Value: unreadable.Path, Want: "cannot be read: " + unreadable.Err.Error()})
+		return nil
+	}
+	return err
 }

@@ -26,9 +26,9 @@ func newServeCommand() *cobra.Command {
 		Short: "Run an origin",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(file)
+			c, err := config.Load(file, os.LookupEnv)
 			if err != nil {
-				return err
+				return startError(err)
 			}
 			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 			s, err := server.Open(c, log)
@@ -42,16 +42,7 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// loadConfig reads weir.yaml with the environment's overrides.
-func loadConfig(file string) (config.Config, error) {
-	c, err := config.Load(file, os.LookupEnv)
-	if err != nil {
-		return c, startError(err)
-	}
-	return c, nil
-}
-
-// startError gives faults in files the exit code of a broken configuration, one line each.
+// startError gives faults in files, one line each, and files that cannot be read the exit code of a broken configuration.
 func startError(err error) error {
 	faults, broken := errors.AsType[rule.Faults](err)
 	switch {
@@ -59,7 +50,9 @@ func startError(err error) error {
 		return exitError{configCode, fmt.Errorf("%d faults in the configuration:\n%w", len(faults), faults)}
 	case broken:
 		return exitError{configCode, faults}
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+	}
+	// A file that cannot be read, other than a port that cannot be taken.
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		return exitError{configCode, err}
 	}
 	return err
