@@ -89,8 +89,11 @@ func writeFile(t testing.TB, path string, content []byte) {
 	}
 }
 
+// asking keeps no connection: a process that is asked whether it is ready may end and start again.
+var asking = &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+
 func status(url string, want int) error {
-	resp, err := http.Get(url)
+	resp, err := asking.Get(url)
 	if err != nil {
 		return err
 	}

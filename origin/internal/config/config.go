@@ -99,7 +99,7 @@ func Load(file string, lookupEnv func(string) (string, bool)) (Config, error) {
 	r := newReader(doc, filepath.Dir(file), lookupEnv)
 	c := r.config()
 	c.File = file
-	if faults := append(doc.Faults(), r.faults...); len(faults) > 0 {
+	if faults := doc.FaultsWith(r.faults); len(faults) > 0 {
 		return Config{}, faults
 	}
 	return c, nil

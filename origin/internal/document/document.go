@@ -152,6 +152,25 @@ func (d *Document) Root() Value { return Value{doc: d, node: d.root, at: rule.So
 // Broken tells whether any fault was found so far.
 func (d *Document) Broken() bool { return len(d.faults) > 0 }
 
+// FaultsWith are the document's faults with those that others found in its values. A field that has a fault already
+// gets no second one: what could not be read would be called missing as well.
+func (d *Document) FaultsWith(others rule.Faults) rule.Faults {
+	faulty := map[string]bool{}
+	for _, f := range d.faults {
+		faulty[f.Field] = true
+	}
+	for _, f := range others {
+		if f.Field != "" && faulty[f.Field] {
+			continue
+		}
+		if f.At.File == "" {
+			f.At.File = d.file
+		}
+		d.add(f.At, f.Field, f.Value, f.Want)
+	}
+	return d.Faults()
+}
+
 // Faults are all faults found so far, in the order of the file.
 func (d *Document) Faults() rule.Faults {
 	slices.SortStableFunc(d.faults, func(a, b rule.Fault) int {

@@ -61,7 +61,8 @@ type Options struct {
 type Store struct {
 	options  Options
 	library  library
-	now      func() limit.Micros // for offset
+	extra    func(context.Context) string // one more argument, for the tests' library; nil in production
+	now      func() limit.Micros          // for offset
 	client   atomic.Pointer[valkey.Client]
 	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
 	up       atomic.Bool
@@ -147,16 +148,13 @@ func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limit
 		keys[i] = string(c.Counter[:])
 		args = append(args, strconv.FormatInt(c.Limit.Count, 10), strconv.FormatInt(int64(c.Limit.Window), 10), strconv.FormatInt(c.Cost, 10))
 	}
-	if now, ok := ctx.Value(testNow{}).(limit.Micros); ok {
-		args = append(args, strconv.FormatInt(int64(now), 10))
+	if s.extra != nil {
+		args = append(args, s.extra(ctx))
 	}
 	s.count("fcall")
 	command := client.B().Fcall().Function(s.library.function).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 	return client.Do(ctx, command).AsIntSlice()
 }
-
-// testNow is the context key of the instant that the tests' library decides at.
-type testNow struct{}
 
 // notAfter is ctx's deadline in server time, the largest double if there is none.
 func (s *Store) notAfter(ctx context.Context) int64 {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/storetest"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/limit/limittest"
@@ -36,6 +37,9 @@ func open(t testing.TB, addr string, l library) (*Store, *prometheus.CounterVec)
 	commands := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"command"})
 	up := make(chan bool, 16)
 	s := newStore(Options{Addr: addr, Log: quiet, Commands: commands, OnUp: func(b bool) { up <- b }}, l)
+	if l == withClock {
+		s.extra = passNow
+	}
 	t.Cleanup(s.Close)
 	await(t, up, true)
 	return s, commands
@@ -88,6 +92,17 @@ func raw(t testing.TB, s *Store, words ...string) valkey.ValkeyResult {
 	t.Helper()
 	c := *s.client.Load()
 	return c.Do(context.Background(), c.B().Arbitrary(words[0]).Args(words[1:]...).Build())
+}
+
+func TestConformance(t *testing.T) {
+	server := valkeytest.Start(t)
+	storetest.Run(t, func(t *testing.T) limiter.Store {
+		s, _ := open(t, server.Addr, production)
+		if err := raw(t, s, "FLUSHALL").Error(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
 }
 
 func TestTheFunctionAnswersTheVectors(t *testing.T) {
