@@ -114,8 +114,12 @@ func (c *compiler) rule(spec *Spec, i int) {
 	r := &c.set.Rules[i]
 	*r = Rule{Name: c.name(spec, i), Terms: t, Quota: &Quota{}, Index: uint32(i), Line: uint32(max(0, spec.At.Line))}
 	t.Where = choose(c, spec.At, ".where", spec.Where, wheres, nil)
-	if _, known := lookup(wheres, spec.Where.Text); !known {
-		return // what else it may say depends on the tier
+	if _, known := lookup(wheres, spec.Where.Text); !known { // what else it may say depends on the tier
+		choose(c, spec.At, ".algorithm", spec.Algorithm, algorithms, &algorithms[0])
+		if !t.Tier {
+			c.burst(".burst", spec.Burst, c.rate(spec.At, ".limit", spec.Limit))
+		}
+		return
 	}
 	if t.Where == Edge {
 		c.edge(spec, r)

@@ -9,7 +9,7 @@ import (
 // user nor tenant, tiers that no rule uses. The set is what the draft compiled to.
 func Lint(d Draft, s *Set) Faults {
 	var warnings Faults
-	tiered := false
+	tiered, patterns := false, s.allPatterns()
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		tiered = tiered || r.Tier
@@ -20,7 +20,7 @@ func Lint(d Draft, s *Set) Faults {
 		if missing == nil {
 			continue
 		}
-		for _, p := range s.Patterns(r) {
+		for _, p := range patterns[i] {
 			if method, open := s.open(r, p); open {
 				warnings = append(warnings, Fault{At: d.Rules[i].At, Field: "rules[" + strconv.Itoa(i) + "].match",
 					Value: strings.TrimSpace(method + " " + p.Host + p.Path),

@@ -244,6 +244,15 @@ func (s *Set) Patterns(r *Rule) []Pattern {
 	return patterns
 }
 
+// allPatterns are the Patterns of all rules, by index.
+func (s *Set) allPatterns() [][]Pattern {
+	patterns := make([][]Pattern, len(s.Rules))
+	for _, e := range s.entries {
+		patterns[e.rule] = append(patterns[e.rule], Pattern{s.hosts[e.host], s.pattern(e)})
+	}
+	return patterns
+}
+
 // build makes the index of all patterns; it gives false where the rules cannot be indexed.
 func (s *Set) build(patterns [][]Pattern) bool {
 	var text strings.Builder
@@ -275,7 +284,7 @@ func (s *Set) build(patterns [][]Pattern) bool {
 	for i := range s.Rules {
 		names[i] = intern(s.Rules[i].Name)
 	}
-	s.text = text.String()
+	s.text = strings.Clone(text.String()) // without the room to grow
 	for i := range s.Rules {
 		s.Rules[i].Name = s.text[names[i] : names[i]+uint32(len(s.Rules[i].Name))]
 	}
