@@ -17,6 +17,17 @@ func NormalizePath(raw string) string {
 	return readPath(raw).spelling[0]
 }
 
+// Readings are all that a raw request path may mean, the plain one of [NormalizePath] first: what rules are matched by. A
+// slash that is part of a segment is shown as %2F.
+func Readings(raw string) []string {
+	r := readPath(raw)
+	texts := make([]string, r.n)
+	for i, path := range r.spelling[:r.n] {
+		texts[i] = strings.ReplaceAll(strings.ReplaceAll(path, "\x00.", "%2E"), "\x00", "%2F")
+	}
+	return texts
+}
+
 // readings are what a path may mean to whoever handles it. A spelling that all handlers agree on has one; the others
 // pay for all that they might reach, since no reading is right everywhere: to net/http `/a/%2e%2e/b` is below /a,
 // to Envoy it is /b; to Tomcat `/a/..;/b` is /b, to all others it is below /a.

@@ -221,6 +221,8 @@ func (s *Set) Mismatch(r *Rule, q Request) string {
 			patterns = append(patterns, p.Path)
 		}
 	}
+	slices.Sort(hosts)
+	slices.Sort(patterns)
 	if !hostFits {
 		return "it is for the hosts " + strings.Join(hosts, ", ")
 	}
