@@ -1,10 +1,14 @@
 package limit
 
 // FixedWindow is the state of a fixed window counter: one count, forgotten when the next window begins. Windows are
-// aligned to multiples of [Limit.Window], all principals' alike unless an offset parts them.
+// aligned to multiples of [Limit.Window], all principals' alike unless an offset parts them. The zero value is a counter
+// that was never used.
 //
 // It admits up to twice its count in a time as short as the caller likes: a whole count at the end of one window, another
-// at the start of the next. That is what it is, not an error of it. The zero value is a counter that was never used.
+// at the start of the next. That is what it is, not an error of it.
+//
+// A changed count applies at once: raised, it has room at the next call; lowered, it refuses until the window is over. A
+// window of another length counts what it may have seen whole.
 type FixedWindow struct {
 	Start Micros // start of the window, a multiple of Window plus the offset
 	Used  int64  // cost admitted since Start
@@ -16,13 +20,11 @@ type FixedWindow struct {
 // [CheckCost] is refused as [Never] and changes nothing.
 func (s FixedWindow) Take(l Limit, now Micros, cost int64, offset Micros) (FixedWindow, Decision) {
 	at, stepped := s.settle(l, now, offset)
-	d := at.decide(l, now, cost)
-	if d.Allowed && cost > 0 {
+	if left := l.Count - at.Used; 0 < cost && cost <= left {
 		at.Used += cost
-		d.Remaining -= cost
-		d.ResetAfter = at.freshAfter(l, now)
-		return at, d
+		return at, Decision{Allowed: true, Limit: l.Count, Remaining: left - cost, ResetAfter: at.freshAfter(l, now)}
 	}
+	d := at.decide(l, now, cost)
 	if stepped {
 		return at, d
 	}
@@ -57,32 +59,35 @@ func (s FixedWindow) FreshAfter(l Limit, now Micros, offset Micros) Micros {
 // only come from a clock that stepped back, so the window at now counts as used up.
 func (s FixedWindow) settle(l Limit, now, offset Micros) (at FixedWindow, stepped bool) {
 	start := windowStart(sub(now, offset), l.Window) + offset
-	s.Used = max(s.Used, 0)
+	if s.Used == 0 {
+		return FixedWindow{Start: start}, false
+	}
+	if s.Used < 0 {
+		s.Used = l.Count // damaged
+	}
+	if s.Start != start { // where the window's length changed, Start is none of a window
+		s.Start = add(nextStart(sub(s.Start, offset), l.Window), offset)
+	}
 	switch ahead := sub(s.Start, start); {
 	case ahead > l.Window:
 		return FixedWindow{Start: start, Used: l.Count}, true
 	case ahead >= 0:
 		return s, false
-	case ahead > -l.Window:
-		// The window's length changed: what lies in view counts until the new window ends.
-		return FixedWindow{Start: start, Used: s.Used}, false
 	default:
 		return FixedWindow{Start: start}, false
 	}
 }
 
-// decide answers for a settled state.
+// decide answers for a settled state, without a charge.
 func (s FixedWindow) decide(l Limit, now Micros, cost int64) Decision {
+	cost = asked(cost)
 	d := Decision{Limit: l.Count, Remaining: max(0, l.Count-s.Used), ResetAfter: s.freshAfter(l, now)}
-	if cost == 0 {
-		cost = 1
-	}
-	if cost < 0 || cost > l.Count {
+	switch {
+	case cost < 0 || cost > l.Count:
 		d.RetryAfter = Never
-		return d
-	}
-	d.Allowed = cost <= d.Remaining
-	if !d.Allowed {
+	case cost <= d.Remaining:
+		d.Allowed = true
+	default:
 		d.RetryAfter = sub(add(s.Start, l.Window), now)
 	}
 	return d
