@@ -14,14 +14,13 @@ const (
 	MaxRules     = 10_000
 	MaxTiers     = 64
 	MaxOverrides = 100_000
-	// MaxLogCount bounds a sliding-log's limit, since it keeps an entry for each call that it admits.
-	MaxLogCount = 10_000
-	maxName     = 63
-	maxList     = 64  // values of one list
-	maxSubject  = 256 // bytes of a key's id, a user, a tenant
-	maxShapes   = 128 // forms of patterns, each of which costs a request one lookup
-	maxOnOne    = 64  // rules on one pattern, all of which a request meets
-	maxPairs    = 100_000
+
+	maxName    = 63
+	maxList    = 64  // values of one list
+	maxSubject = 256 // bytes of a key's id, a user, a tenant
+	maxShapes  = 128 // forms of patterns, each of which costs a request one lookup
+	maxOnOne   = 64  // rules on one pattern, all of which a request meets
+	maxPairs   = 100_000
 )
 
 // Prefix lengths of an address where a rule gives none: one IPv4 host, one IPv6 network as ISPs hand them out.

@@ -116,8 +116,8 @@ func illegal(l limit.Limit, r *Rule) (field, reason string) {
 	switch {
 	case l.Burst > 0 && !r.Algorithm.HasBurst():
 		return ".burst", "a " + r.Algorithm.String() + " has no burst: want none, its limit is its burst"
-	case r.Algorithm == SlidingLog && l.Count > MaxLogCount:
-		return ".limit", "a sliding-log keeps an entry for each call: want a count of at most " + strconv.Itoa(MaxLogCount)
+	case r.Algorithm == SlidingLog && l.Count > limit.MaxLogCount:
+		return ".limit", "a sliding-log keeps an entry for each call: want a count of at most " + strconv.Itoa(limit.MaxLogCount)
 	case l.Count > 0 && r.Cost > quota(l, r.Algorithm):
 		return ".limit", "can never admit a call of cost " + strconv.FormatInt(r.Cost, 10)
 	}
