@@ -15,7 +15,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # The e2e packages run without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e')
 
-.PHONY: help tools build run test check-fast test-wasm e2e bench lint fmt clean unit FORCE
+.PHONY: help tools build run replay test check-fast test-wasm e2e bench lint fmt clean unit FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ test-wasm: tools build ## The built filter alone: its imports and exports, our w
 check-fast: ## Under a minute: vet and the short unit tests
 	@go vet ./...
 	@go test -short $(UNIT)
+
+replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 million lines: verdicts, figures, memory
+	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -log-lines 5000000
 
 bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp)
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(UNIT)
