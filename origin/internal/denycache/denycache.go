@@ -20,10 +20,10 @@ const (
 type Cache[K comparable] struct{ entries *otter.Cache[K, entry] }
 
 type entry struct {
-	cost  int64 // calls of this cost and more are refused
-	opens limit.Micros
-	reset limit.Micros // instant of Decision.ResetAfter
-	never bool         // RetryAfter is Never: it opens only to ask again
+	cost  int64        // calls of this cost and more are refused
+	opens limit.Micros // the store is asked again from here on
+	frees limit.Micros // such a call is admitted from here on; Never
+	reset limit.Micros // the counter equals a fresh one from here on; Never
 	quota int64
 }
 
@@ -41,14 +41,24 @@ func (c *Cache[K]) Remember(key K, cost int64, d limit.Decision, now limit.Micro
 	if e, ok := c.entries.GetIfPresent(key); ok && e.cost < cost && now < e.opens {
 		return
 	}
-	reset := limit.Never
-	if d.ResetAfter < limit.Never-now {
-		reset = now + d.ResetAfter
-	}
 	c.entries.Set(key, entry{
-		cost: cost, opens: now + min(d.RetryAfter, longest), reset: reset,
-		never: d.RetryAfter == limit.Never, quota: d.Limit,
+		cost: cost, opens: now + min(d.RetryAfter, longest),
+		frees: after(now, d.RetryAfter), reset: after(now, d.ResetAfter), quota: d.Limit,
 	})
+}
+
+func after(now, wait limit.Micros) limit.Micros {
+	if wait > limit.Never-now {
+		return limit.Never
+	}
+	return now + wait
+}
+
+func until(now, instant limit.Micros) limit.Micros {
+	if instant == limit.Never {
+		return limit.Never
+	}
+	return max(0, instant-now)
 }
 
 // Refused answers a call at now from memory: the remembered refusal as it stands now, if there is one for its cost that
@@ -58,14 +68,7 @@ func (c *Cache[K]) Refused(key K, cost int64, now limit.Micros) (d limit.Decisio
 	if !ok || cost < e.cost || now >= e.opens {
 		return limit.Decision{}, false
 	}
-	d = limit.Decision{Limit: e.quota, RetryAfter: e.opens - now, ResetAfter: limit.Never}
-	if e.never {
-		d.RetryAfter = limit.Never
-	}
-	if e.reset != limit.Never {
-		d.ResetAfter = max(0, e.reset-now)
-	}
-	return d, true
+	return limit.Decision{Limit: e.quota, RetryAfter: until(now, e.frees), ResetAfter: until(now, e.reset)}, true
 }
 
 // CleanUp does the eviction that is due, which otherwise happens in the background of later calls.

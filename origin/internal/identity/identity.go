@@ -143,17 +143,17 @@ func (r *Resolver) address(h http.Header, peer netip.Addr) netip.Addr {
 // in IPv6 clothing is IPv4.
 func ParseAddress(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
-	a, err := netip.ParseAddr(text)
-	if err != nil {
-		if ap, portErr := netip.ParseAddrPort(text); portErr == nil {
-			a = ap.Addr()
-		} else if inner, ok := strings.CutPrefix(text, "["); ok {
-			if a, err = netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil {
-				return netip.Addr{}, false
-			}
-		} else {
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().WithZone(""), true
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if text, ok = strings.CutSuffix(inner, "]"); !ok {
 			return netip.Addr{}, false
 		}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, false
 	}
 	return a.Unmap().WithZone(""), true
 }

@@ -18,6 +18,9 @@ type Table struct {
 // Table is the lookup table of the file's keys.
 func (f *File) Table() *Table {
 	t := &Table{format: f.Format, index: make(map[[sha256.Size]byte]uint32, len(f.Entries)), keys: make([]Key, len(f.Entries))}
+	if t.format.Prefix == "" { // a file made without New: every text begins with an empty prefix
+		t.format.Prefix = keyfilter.DefaultPrefix
+	}
 	for i, e := range f.Entries {
 		// A few tenants and tiers stand behind many keys.
 		e.Tenant, e.Tier = unique.Make(e.Tenant).Value(), unique.Make(e.Tier).Value()
