@@ -1,15 +1,10 @@
 package limit
 
-import (
-	"errors"
-	"math"
-)
-
 // MaxLogCount is the largest Count of a [SlidingLog], and so the most entries that one keeps: 160 kB a counter.
 const MaxLogCount = 10_000
 
 // ErrLogCount is what [Limit.CheckLog] says of a count that a log would grow too long for.
-var ErrLogCount = errors.New("count of a sliding log must be 0 to 10000")
+var ErrLogCount error = outOfBounds("count of a sliding log must be 0 to 10000")
 
 // CheckLog is [Limit.Check] with the bound of a [SlidingLog].
 func (l Limit) CheckLog() error {
@@ -155,7 +150,7 @@ func (s SlidingLog) fitsAfter(l Limit, now Micros, excess int64) Micros {
 			return sub(add(e.At, l.Window), now)
 		}
 	}
-	return math.MaxInt64
+	return Never
 }
 
 func (s SlidingLog) freshAfter(l Limit, now Micros) Micros {
