@@ -94,17 +94,15 @@ func (s SlidingLog) FreshAfter(l Limit, now Micros) Micros {
 // logQuota is the count that a log holds its calls to.
 func logQuota(l Limit) int64 { return min(l.Count, MaxLogCount) }
 
-// settle drops what has gone out of view at now. A last entry ahead of now counts as now; one further ahead than a window
+// settle drops what has gone out of view at now. A last entry ahead of now waits; one further ahead than a window
 // can only come from a clock that stepped back, so the log is re-anchored as used up at now.
 func (s SlidingLog) settle(l Limit, now Micros) (at SlidingLog, stepped bool) {
 	if len(s.entries) == 0 {
 		return s, false
 	}
-	last := s.entries[len(s.entries)-1].At
-	if sub(last, now) > l.Window {
+	if last := s.entries[len(s.entries)-1].At; sub(last, now) > l.Window {
 		return SlidingLog{}.with(now, logQuota(l)), true
 	}
-	now = max(now, last)
 	gone := 0
 	for gone < len(s.entries) && sub(now, s.entries[gone].At) >= l.Window {
 		s.used -= s.entries[gone].Cost
