@@ -64,8 +64,6 @@ func (s LeakyBucket) room(l Limit, now Micros) (at TokenBucket, stepped bool) {
 	case s.Level > capacity && l.Count > 0:
 		// Limit.Check holds the capacity itself below this.
 		s.Level = min(s.Level, mulDivDown(int64(MaxRefill), l.Count, int64(l.Window)), MaxCount)
-	case s.Level > capacity:
-		s.Level = min(s.Level, MaxCount)
 	}
 	return TokenBucket{Tokens: capacity - s.Level, Part: s.Part, Last: s.Last}.refill(l, now)
 }

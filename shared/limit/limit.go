@@ -11,7 +11,6 @@
 package limit
 
 import (
-	"errors"
 	"math"
 	"math/bits"
 )
@@ -50,13 +49,18 @@ type Limit struct {
 	Burst  int64
 }
 
+// outOfBounds is an error that needs no package of its own: errors would add 12 kB to a Wasm module.
+type outOfBounds string
+
+func (e outOfBounds) Error() string { return string(e) }
+
 // Errors of [Limit.Check] and [CheckCost], each naming its bound.
 var (
-	ErrCount  = errors.New("count must be 0 to 9007199254740991 (2^53-1)")
-	ErrWindow = errors.New("window must be 1ms to 366d")
-	ErrBurst  = errors.New("burst must be 1 to 9007199254740991 (2^53-1)")
-	ErrRefill = errors.New("burst x window / count, the time from empty to full, must be at most 36600 days")
-	ErrCost   = errors.New("cost must be 0 to 9007199254740991 (2^53-1)")
+	ErrCount  error = outOfBounds("count must be 0 to 9007199254740991 (2^53-1)")
+	ErrWindow error = outOfBounds("window must be 1ms to 366d")
+	ErrBurst  error = outOfBounds("burst must be 1 to 9007199254740991 (2^53-1)")
+	ErrRefill error = outOfBounds("burst x window / count, the time from empty to full, must be at most 36600 days")
+	ErrCost   error = outOfBounds("cost must be 0 to 9007199254740991 (2^53-1)")
 )
 
 // Check tells whether l is within the bounds that all arithmetic of this package is exact in.

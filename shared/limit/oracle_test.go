@@ -267,7 +267,7 @@ func TestEveryCallAnswersAsTheDefinition(t *testing.T) {
 	r := newRand(t)
 	for _, algorithm := range limittest.Algorithms {
 		calls, admitted, changes := 0, 0, 0
-		for range 1500 {
+		for range 500 {
 			l := randomLimit(r, algorithm)
 			now := limit.Micros(1 + r.Int64N(1<<50))
 			if r.IntN(10) == 0 {

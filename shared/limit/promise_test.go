@@ -122,12 +122,12 @@ func TestNoIntervalAdmitsMoreThanItsBound(t *testing.T) {
 		cost int64
 	}
 	for _, algorithm := range limittest.Algorithms {
-		for range 150 {
+		for range 50 {
 			l := randomLimit(r, algorithm)
 			now := limit.Micros(1 + r.Int64N(1<<50))
 			c := limittest.New(algorithm, l, now, 0)
 			var log []admission
-			for range 120 {
+			for range 90 {
 				now = randomStep(r, l, now)
 				cost := randomCost(r, quota(algorithm, l))
 				if r.IntN(2) == 0 {
@@ -304,6 +304,38 @@ func TestARaisedLimitHasRoomAtOnceALoweredOneDrains(t *testing.T) {
 		if keeps && d.Remaining != 7 {
 			t.Errorf("%s, lowered with 40 left: clamped to 10, less 3 calls, but %d remain", algorithm, d.Remaining)
 		}
+	}
+}
+
+func TestASuspendedTenantIsDeniedAndComesBack(t *testing.T) {
+	off, on := limit.Limit{Window: limit.Second}, limit.Limit{Count: 10, Window: limit.Second}
+	for _, algorithm := range limittest.Algorithms {
+		now := limit.Hour
+		c := limittest.New(algorithm, on, now, 0)
+		c.Take(on, now, 4)
+		for _, cost := range []int64{0, 1, 5, limit.MaxCount, -1} {
+			if d := c.Take(off, now, cost); d.Allowed || d.RetryAfter != limit.Never || d.Limit != 0 || d.Remaining != 0 {
+				t.Errorf("%s: cost %d at limit 0 gets %+v", algorithm, cost, d)
+			}
+			if d := c.Peek(off, now, cost); d.Allowed || d.RetryAfter != limit.Never || c.ResetAfter(off, now) < 0 {
+				t.Errorf("%s: peek %d at limit 0 gets %+v", algorithm, cost, d)
+			}
+		}
+		if d := c.Clone().Take(on, now+limit.Second, 6); !d.Allowed {
+			t.Errorf("%s: back in force a second later: %+v", algorithm, d)
+		}
+		c.Refund(off, now, 4, now)
+		if d := c.Take(off, now, 1); d.Allowed {
+			t.Errorf("%s: a refund at limit 0 lets a call in: %+v", algorithm, d)
+		}
+	}
+}
+
+// What is owed to the fraction of a microsecond is rounded up when another rate takes over.
+func TestAChangedRateForgivesNothing(t *testing.T) {
+	owing := limit.GCRA{Spent: limit.Hour, Part: 5, Count: 10, Window: limit.Second}
+	if d := owing.Peek(limit.Limit{Count: 20, Window: limit.Second}, limit.Hour, 1); d.RetryAfter != 50_001 {
+		t.Errorf("got %+v, want a wait of 50,001 µs", d)
 	}
 }
 

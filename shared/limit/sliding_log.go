@@ -1,15 +1,10 @@
 package limit
 
-import (
-	"errors"
-	"math"
-)
-
 // MaxLogCount is the largest Count of a [SlidingLog], and so the most entries that one keeps: 160 kB a counter.
 const MaxLogCount = 10_000
 
 // ErrLogCount is what [Limit.CheckLog] says of a count that a log would grow too long for.
-var ErrLogCount = errors.New("count of a sliding log must be 0 to 10000")
+var ErrLogCount error = outOfBounds("count of a sliding log must be 0 to 10000")
 
 // CheckLog is [Limit.Check] with the bound of a [SlidingLog].
 func (l Limit) CheckLog() error {
@@ -99,17 +94,15 @@ func (s SlidingLog) FreshAfter(l Limit, now Micros) Micros {
 // logQuota is the count that a log holds its calls to.
 func logQuota(l Limit) int64 { return min(l.Count, MaxLogCount) }
 
-// settle drops what has gone out of view at now. A last entry ahead of now counts as now; one further ahead than a window
+// settle drops what has gone out of view at now. A last entry ahead of now waits; one further ahead than a window
 // can only come from a clock that stepped back, so the log is re-anchored as used up at now.
 func (s SlidingLog) settle(l Limit, now Micros) (at SlidingLog, stepped bool) {
 	if len(s.entries) == 0 {
 		return s, false
 	}
-	last := s.entries[len(s.entries)-1].At
-	if sub(last, now) > l.Window {
+	if last := s.entries[len(s.entries)-1].At; sub(last, now) > l.Window {
 		return SlidingLog{}.with(now, logQuota(l)), true
 	}
-	now = max(now, last)
 	gone := 0
 	for gone < len(s.entries) && sub(now, s.entries[gone].At) >= l.Window {
 		s.used -= s.entries[gone].Cost
@@ -155,7 +148,7 @@ func (s SlidingLog) fitsAfter(l Limit, now Micros, excess int64) Micros {
 			return sub(add(e.At, l.Window), now)
 		}
 	}
-	return math.MaxInt64
+	return Never
 }
 
 func (s SlidingLog) freshAfter(l Limit, now Micros) Micros {

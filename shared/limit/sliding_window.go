@@ -71,7 +71,9 @@ func (s SlidingWindow) FreshAfter(l Limit, now Micros) Micros {
 // frees again at the limit's rate.
 func (s SlidingWindow) settle(l Limit, now Micros) (at SlidingWindow, stepped bool) {
 	start := windowStart(now, l.Window)
-	s.Current, s.Previous = max(s.Current, 0), max(s.Previous, 0)
+	if s.Current|s.Previous < 0 { // damaged
+		s.Current, s.Previous = l.Count, l.Count
+	}
 	if s.Start == start {
 		return s, false
 	}
@@ -125,12 +127,12 @@ func (s SlidingWindow) fitsAfter(l Limit, now Micros, cost int64) Micros {
 	if room < 0 {
 		start, weighed, room = add(start, l.Window), s.Current, l.Count-cost
 	}
-	e := max(0, int64(l.Window)-mulDivDown(room, int64(l.Window), weighed))
+	e := int64(l.Window) - mulDivDown(room, int64(l.Window), weighed) // more than 0, since the cost does not fit
 	return sub(add(start, Micros(e)), now)
 }
 
 func (s SlidingWindow) freshAfter(l Limit, now Micros) Micros {
-	ahead := max(sub(s.Start, now), -l.Window)
+	ahead := sub(s.Start, now)
 	switch {
 	case s.Current > 0:
 		return 2*l.Window + ahead

@@ -49,8 +49,8 @@ func ParseModel(name string, content []byte) (*Release, error) {
 	return read(document.Parse(name, content), content, nil)
 }
 
-// read compiles a document; check, if any, finds more faults in a set that is valid.
-func read(doc *document.Document, content []byte, check func(rule.Draft, *rule.Set) rule.Faults) (*Release, error) {
+// read compiles a document; check, if any, finds more faults.
+func read(doc *document.Document, content []byte, check func(rule.Draft) rule.Faults) (*Release, error) {
 	if !doc.Root().Present() {
 		return nil, doc.Faults()
 	}
@@ -60,8 +60,8 @@ func read(doc *document.Document, content []byte, check func(rule.Draft, *rule.S
 	if len(draft.Rules) > 0 {
 		set, faults = rule.Compile(draft)
 	}
-	if set != nil && check != nil {
-		faults = check(draft, set)
+	if check != nil {
+		faults = append(faults, check(draft)...)
 	}
 	if faults = doc.FaultsWith(faults); len(faults) > 0 {
 		return nil, faults
