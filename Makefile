@@ -88,7 +88,7 @@ check-fast: ## Under a minute: vet and the short unit tests
 	@go test -short $(UNIT)
 
 replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 million lines: verdicts, figures, memory
-	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -log-lines 5000000
+	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -storm-minutes 3 -log-lines 5000000
 
 fuzz: ## Fuzz every package for FUZZTIME in all (FUZZTIME=5m, FUZZ=./shared/limit)
 	@sh .ci/fuzz '$(FUZZTIME)' $(FUZZ)

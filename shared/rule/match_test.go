@@ -239,6 +239,14 @@ func TestTenThousandRulesFitOneMegabyte(t *testing.T) {
 	before := heap()
 	set := compile(t, specs...)
 	size := heap() - before
+	own := slices.Clone(specs)
+	for i := range own { // no two rules share a limit: what the model takes at most
+		own[i].Limit = scalar(fmt.Sprintf("%d/1m", 1000+i))
+	}
+	before = heap()
+	costly := compile(t, own...)
+	t.Logf("with a limit of its own for each rule: %d bytes", heap()-before)
+	runtime.KeepAlive(costly)
 	t.Logf("%d rules take %d bytes, %d each", len(set.Rules), size, size/rule.MaxRules)
 	if size >= 1_000_000 {
 		t.Errorf("%d bytes, want less than 1 MB", size)

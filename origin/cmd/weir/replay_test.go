@@ -114,7 +114,7 @@ func TestExplainAnswersOnTheCommandLine(t *testing.T) {
 	if err != nil || stderr != "" {
 		t.Fatal(err, stderr)
 	}
-	if !strings.Contains(stdout, "request  GET /a\nhost     h\n") || !strings.Contains(stdout, "per-address  origin  address=2001:db8::/64  GET *     2/1m sliding-window  the rule") {
+	if !strings.Contains(stdout, "request  GET /a\nhost     h\n") || !strings.Contains(stdout, "per-address  3     origin  address=2001:db8::/64  GET *     2/1m sliding-window  the rule") {
 		t.Errorf("got:\n%s", stdout)
 	}
 	for want, args := range map[string][]string{

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -62,8 +63,8 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 		}
 		_ = table.Flush() // sections align by themselves
 	}
-	section("Applies", "RULE\tWHERE\tPRINCIPAL\tENDPOINT\tLIMIT\tFROM", e.applies)
-	section("Does not apply", "RULE\tWHERE\tWHY", e.others)
+	section("Applies", "RULE\tLINE\tWHERE\tPRINCIPAL\tENDPOINT\tLIMIT\tFROM", e.applies)
+	section("Does not apply", "RULE\tLINE\tWHERE\tWHY", e.others)
 	if !e.limited {
 		fmt.Fprintf(table, "\nNo enforced rule applies: nothing limits this request.\n")
 	}
@@ -108,19 +109,19 @@ func (e *explanation) address() string {
 
 // rule files one rule under those that apply or those that do not.
 func (e *explanation) rule(r *rule.Rule) {
-	pattern, matched := "", false
+	pattern, matched, line := "", false, strconv.Itoa(int(r.Line))
 	for _, m := range e.set.Match(r.Where, e.request, nil) {
 		if m.Rule == r {
 			pattern, matched = m.Pattern, true
 		}
 	}
 	if !matched {
-		e.others = append(e.others, row(r.Name, r.Where.String(), e.set.Mismatch(r, e.request)))
+		e.others = append(e.others, row(r.Name, line, r.Where.String(), e.set.Mismatch(r, e.request)))
 		return
 	}
 	chosen, missing := r.Principal(e.present(), nil)
 	if missing != nil {
-		e.others = append(e.others, row(r.Name, r.Where.String(), "the request has no "+strings.Join(strings.Split(missing.String(), "|"), " and no ")+", which it is limited by"))
+		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the request has no "+strings.Join(strings.Split(missing.String(), "|"), " and no ")+", which it is limited by"))
 		return
 	}
 	e.limited = e.limited || r.Mode == rule.Enforce
@@ -133,7 +134,7 @@ func (e *explanation) rule(r *rule.Rule) {
 	if r.Mode == rule.Shadow {
 		name += " (shadow)"
 	}
-	e.applies = append(e.applies, row(name, r.Where.String(), strings.Join(principal, " "), e.q.Method+" "+pattern, allowed, from))
+	e.applies = append(e.applies, row(name, line, r.Where.String(), strings.Join(principal, " "), e.q.Method+" "+pattern, allowed, from))
 }
 
 func (e *explanation) present() (p rule.Parts) {

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"flag"
 	"net/netip"
 	"os"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/rule"
 )
+
+var update = flag.Bool("update", false, "rewrite the explanations that are expected")
 
 func TestEveryRuleIsExplained(t *testing.T) {
 	release, err := rules.LoadModel("testdata/rules.yaml")
@@ -32,6 +35,11 @@ func TestEveryRuleIsExplained(t *testing.T) {
 			var b strings.Builder
 			if err := explain.Write(&b, release.Set, c.q); err != nil {
 				t.Fatal(err)
+			}
+			if *update {
+				if err := os.WriteFile("testdata/"+c.want+".txt", []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
 			want, err := os.ReadFile("testdata/" + c.want + ".txt")
 			if err != nil {

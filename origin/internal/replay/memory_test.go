@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/replay/tracegen"
 )
 
-var logLines = flag.Int64("log-lines", 300_000, "length of the access log that memory is measured on")
+var logLines = flag.Int64("log-lines", 150_000, "length of the access log that memory is measured on")
 
 // A log of any length, with new principals in every line, is replayed in the memory that its first tenth took.
 func TestMemoryDoesNotGrowWithTheTrace(t *testing.T) {

@@ -262,8 +262,8 @@ func TestForgettingFreshCountersChangesNothing(t *testing.T) {
 		long := replay.NewEngine(set, 1<<30)
 		alone := map[string]*replay.Engine{} // each key's counter in an engine of its own, which never has reason to sweep
 		now := limit.Micros(0)
-		for range 60_000 {
-			now += limit.Micros(random.Int64N(int64(20 * limit.Millisecond)))
+		for range 20_000 {
+			now += limit.Micros(random.Int64N(int64(60 * limit.Millisecond)))
 			c := &replay.Call{At: now - limit.Micros(random.Int64N(2))*limit.Micros(random.Int64N(int64(50*limit.Second))), Path: "/"}
 			c.Caller.Key = fmt.Sprint(random.IntN(300))
 			if random.IntN(3) == 0 {

@@ -18,8 +18,8 @@ import (
 
 // The storm has 100,000 keys and 60,000 calls a second, of which a test takes a share: keys do not know of each other.
 var (
-	stormShare   = flag.Int("storm-share", 100, "run one part in this of the storm; 1 for all of it")
-	stormMinutes = flag.Int("storm-minutes", 3, "minutes of the storm after the warm-up minute")
+	stormShare   = flag.Int("storm-share", 250, "run one part in this of the storm; 1 for all of it")
+	stormMinutes = flag.Int("storm-minutes", 2, "minutes of the storm after the warm-up minute")
 )
 
 func storm() tracegen.Storm {
