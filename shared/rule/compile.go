@@ -233,18 +233,14 @@ func (c *compiler) edge(spec *Spec, r *Rule) {
 	if len(r.By) == len(spec.By) && len(r.By) > 0 && (len(r.By) != 1 || len(r.By[0]) != 1 || r.By[0][0] != Address) {
 		c.fault(spec.By[0].At, ".by", spec.By[0].Text, "an edge rule limits by [address]: other principals are the origin's")
 	}
-	for _, f := range []struct {
-		s     Scalar
-		field string
-		want  string
-	}{
-		{spec.OnStoreFailure, ".on-store-failure", "the edge asks no store: want no on-store-failure"},
-		{spec.Exact, ".exact", "the edge spends leases: an exact rule is the origin's"},
-		{spec.Tier, ".tier", "the edge knows no tiers: want a limit"},
-	} {
-		if f.s.Set {
-			c.fault(f.s.At, f.field, f.s.Text, f.want)
-		}
+	if spec.OnStoreFailure.Set {
+		c.fault(spec.OnStoreFailure.At, ".on-store-failure", spec.OnStoreFailure.Text, "the edge asks no store: want no on-store-failure")
+	}
+	if r.Exact {
+		c.fault(spec.Exact.At, ".exact", spec.Exact.Text, "the edge spends leases: an exact rule is the origin's")
+	}
+	if r.Tier {
+		c.fault(spec.Tier.At, ".tier", spec.Tier.Text, "the edge knows no tiers: want a limit")
 	}
 	if present(spec.PenaltyAt) {
 		c.fault(spec.PenaltyAt, ".penalty", "", "is for origin rules: want it under where: origin")

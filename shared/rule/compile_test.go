@@ -182,7 +182,7 @@ func TestGoodRulesCompileToWhatTheySay(t *testing.T) {
 	}
 	search := set.Rules[1]
 	if search.Where != rule.Origin || search.Algorithm != rule.SlidingWindow || search.Limit != (limit.Limit{Count: 100, Window: limit.Minute}) ||
-		search.OnStoreFailure != rule.Closed || search.Headers != rule.RetryOnly || search.Index != 1 || search.Line != 10 || search.Cost != 1 {
+		search.OnStoreFailure != rule.Closed || search.Headers != rule.RetryOnly || search.Index != 1 || search.Line != 12 || search.Cost != 1 {
 		t.Errorf("origin rule %+v", search)
 	}
 	export := set.Rules[3]

@@ -247,6 +247,7 @@ func TestTenThousandRulesFitOneMegabyte(t *testing.T) {
 	costly := compile(t, own...)
 	t.Logf("with a limit of its own for each rule: %d bytes", heap()-before)
 	runtime.KeepAlive(costly)
+	runtime.KeepAlive(own)
 	t.Logf("%d rules take %d bytes, %d each", len(set.Rules), size, size/rule.MaxRules)
 	if size >= 1_000_000 {
 		t.Errorf("%d bytes, want less than 1 MB", size)
