@@ -9,13 +9,16 @@ ENVOY ?= yes
 # make bench: runs of each benchmark (benchstat wants 6 or more), and which ones.
 COUNT ?= 6
 BENCH ?= .
+# make fuzz: how long in all for each package, and which packages.
+FUZZTIME ?= 5m
+FUZZ ?= ./...
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 CODE := $(wildcard edge envoy e2e origin plugin shared)
-# The e2e packages run without the race detector, which the wazero host is too slow under.
-UNIT = $$(go list ./... | grep -v '/e2e')
+# What runs Wasm runs without the race detector, which the wazero host is too slow under.
+UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build run test check-fast test-wasm e2e bench lint fmt clean unit FORCE
+.PHONY: help tools build run replay test check-fast test-wasm vectors e2e fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,15 +50,15 @@ run: $(RUN_BUILD) ## Run the whole system on loopback ports (STORE=memory, ENVOY
 	@exec build/weir run --store '$(STORE)' --envoy '$(ENVOY)'
 
 # In these a missing part is a fault, not a reason to skip.
-test test-wasm e2e: export CI = true
+test test-wasm vectors e2e: export CI = true
 
-test: tools build lint unit e2e ## Everything: lint, unit tests under the race detector, e2e on real parts
+test: tools build lint unit vectors e2e ## Everything: lint, unit tests under the race detector, vectors on all targets, e2e on real parts
 
 # The edge's engine has one goroutine, so the race detector would only cost a minute there; what counts allocations
 # runs without it everywhere, since it allocates itself.
 unit: export WEIR_WASM = $(CURDIR)/build/weir-edge.wasm
 unit: build/weir-edge.wasm
-	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge')
+	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/wasmvectors')
 	@go test ./edge/...
 	@go test -run Alloc $(UNIT) >build/alloc.log 2>&1 || { cat build/alloc.log; exit 1; }
 
@@ -66,6 +69,17 @@ define verbose
 	@go test -count=1 -v $(1) >build/$(2).log 2>&1 || { cat build/$(2).log; exit 1; }
 	@grep -E '^ok|scenarios:|bound: |control: |vectors: |NOT TESTED' build/$(2).log
 endef
+
+vectors: vectors-386 ## The algorithms' vectors on native code, 386 and Wasm; prints how many ran where
+	@mkdir -p build
+	$(call verbose,-run Vector ./shared/limit ./shared/limit/internal/wasmvectors,vectors)
+
+# All tests of the algorithms, for what is 32 bits wide there.
+vectors-386: export GOARCH = 386
+vectors-386: export CGO_ENABLED = 0
+vectors-386:
+	@mkdir -p build
+	$(call verbose,./shared/limit,vectors-386)
 
 e2e: tools build ## Scenarios on the built filter, real Envoy, real Valkey; prints how many ran on which target
 	$(call verbose,./e2e/...,e2e)
@@ -78,8 +92,17 @@ check-fast: ## Under a minute: vet and the short unit tests
 	@go vet ./...
 	@go test -short $(UNIT)
 
+replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 million lines: verdicts, figures, memory
+	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -storm-minutes 3 -log-lines 5000000
+
+fuzz: ## Fuzz every package for FUZZTIME in all (FUZZTIME=5m, FUZZ=./shared/limit)
+	@sh .ci/fuzz '$(FUZZTIME)' $(FUZZ)
+
 bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp)
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(UNIT)
+
+bench-peers: ## The algorithms beside throttled, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
+	@cd shared/limit/internal/peers && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) .
 
 # Of plugin/, only abi differs between the targets.
 lint: ## gofmt, go vet for both targets, staticcheck

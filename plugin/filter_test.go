@@ -45,8 +45,11 @@ func encodedLimits(t *testing.T, release uint64, headers rule.Headers, key strin
 	hashKey := keyfilter.HashKey{5}
 	b, err := bundle.Encode(bundle.Content{
 		Release: release,
-		Rule: &rule.Rule{Name: "flood", Where: rule.Edge, Limit: anonymous, Valid: &valid, By: []rule.Part{rule.Address},
-			Headers: headers, PrefixV4: 32, PrefixV6: 64},
+		Rule: &rule.Rule{
+			Name:  "flood",
+			Quota: &rule.Quota{Limit: anonymous, Valid: &valid},
+			Terms: &rule.Terms{Where: rule.Edge, By: []rule.Choice{{rule.Address}}, Headers: headers, PrefixV4: 32, PrefixV6: 64},
+		},
 		Gate:      &bundle.Gate{KeyHeader: "x-api-key", HashKey: hashKey},
 		KeyHashes: []uint64{keyfilter.Hash(hashKey, []byte(key))},
 	})

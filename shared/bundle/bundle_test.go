@@ -20,8 +20,15 @@ func content() Content {
 		Built:     1_700_000_000_000_000,
 		Gate:      &Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: keyfilter.HashKey{1, 2, 3}},
 		KeyHashes: []uint64{9, 3, 1 << 60},
-		Rule: &rule.Rule{Name: "flood-per-address", Where: rule.Edge, Algorithm: rule.TokenBucket, By: []rule.Part{rule.Address},
-			Limit: limit.Limit{Count: 50, Window: limit.Second, Burst: 200}, Valid: &valid, PrefixV4: 32, PrefixV6: 64, Headers: rule.RetryOnly},
+		Rule: &rule.Rule{
+			Name: "flood-per-address",
+			Quota: &rule.Quota{
+				Limit: limit.Limit{Count: 50, Window: limit.Second, Burst: 200}, Valid: &valid,
+			},
+			Terms: &rule.Terms{
+				Where: rule.Edge, Algorithm: rule.TokenBucket, By: []rule.Choice{{rule.Address}}, PrefixV4: 32, PrefixV6: 64, Headers: rule.RetryOnly,
+			},
+		},
 	}
 }
 
@@ -153,7 +160,7 @@ func TestContentThatNoEdgeCouldReadIsNotEncoded(t *testing.T) {
 		"no header": func(c *Content) { c.Gate.KeyHeader = "" },
 		"prefix":    func(c *Content) { c.Gate.Format.Prefix = "a b" },
 		"origin":    func(c *Content) { c.Rule.Where = rule.Origin },
-		"by key":    func(c *Content) { c.Rule.By = []rule.Part{rule.Key} },
+		"by key":    func(c *Content) { c.Rule.By = []rule.Choice{{rule.Key}} },
 		"name":      func(c *Content) { c.Rule.Name = strings.Repeat("a", 300) },
 		"limit":     func(c *Content) { c.Rule.Limit.Window = 0 },
 		"too large": func(c *Content) { c.KeyHashes = make([]uint64, MaxSize/8); fill(c.KeyHashes) },

@@ -56,7 +56,7 @@ func validHeader(name string) bool {
 const ruleFixed = 4 + 2*3*8
 
 func encodeRule(r *rule.Rule) ([]byte, error) {
-	if r.Where != rule.Edge || r.Algorithm != rule.TokenBucket || len(r.By) != 1 || r.By[0] != rule.Address {
+	if r.Where != rule.Edge || r.Algorithm != rule.TokenBucket || len(r.By) != 1 || len(r.By[0]) != 1 || r.By[0][0] != rule.Address {
 		return nil, ErrNotEdge
 	}
 	if !rule.ValidName(r.Name) {

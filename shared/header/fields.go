@@ -1,6 +1,7 @@
 package header
 
 import (
+	"math/bits"
 	"strconv"
 
 	"github.com/weirproject/weir/shared/limit"
@@ -11,8 +12,22 @@ import (
 type View struct {
 	Rule     string
 	Mode     rule.Headers
+	Shadow   bool // a shadow rule's decision is shown to nobody
 	Limit    limit.Limit
 	Decision limit.Decision
+	// Jitter, 0 or more, is added to the wait that Retry-After tells: see [Jitter].
+	Jitter limit.Micros
+}
+
+// Jitter is a principal's own part of spread, 0 to spread, so that a herd that is refused in one moment does not come
+// back in one moment. principal is any hash of it: the same principal gets the same part each time, so that asking again
+// gains nothing. A wait only grows by it, so that a client who obeys is never early.
+func Jitter(principal uint64, spread limit.Micros) limit.Micros {
+	if spread <= 0 {
+		return 0
+	}
+	part, _ := bits.Mul64(principal, uint64(spread)+1)
+	return limit.Micros(part)
 }
 
 // RetryAfterSeconds is a wait as Retry-After tells it: whole seconds, rounded up, at least 1, so that a client that
@@ -21,16 +36,30 @@ func RetryAfterSeconds(wait limit.Micros) int64 {
 	return int64(max(1, roundUp(wait, limit.Second)))
 }
 
+// OfMany emits the fields of the verdict that several rules give together: those of the view that limits the client
+// most, as Each does. A refusal shows the refusing rule with the longest wait, or nothing if that rule hides itself: the
+// others' shorter waits would send the client into it. An admission shows the tightest of the rules in mode Full.
+func OfMany(views []View, emit func(name, value string)) {
+	best := Tightest(views)
+	if best >= 0 && views[best].Decision.Allowed {
+		best = tightest(views, func(v View) bool { return !v.Shadow && v.Mode == rule.Full })
+	}
+	if best >= 0 {
+		Each(views[best], emit)
+	}
+}
+
 // Each emits the fields of a view, names in lower case. Mode Full gives RateLimit and RateLimit-Policy as structured
 // fields of draft-ietf-httpapi-ratelimit-headers-10 and the older X-RateLimit-*; RetryOnly gives Retry-After alone;
 // None gives nothing. Retry-After stands only in a refusal that waiting can cure. Seconds until a reset are rounded up.
 func Each(v View, emit func(name, value string)) {
 	d := v.Decision
-	if v.Mode == rule.None {
+	if v.Mode == rule.None || v.Shadow {
 		return
 	}
 	if !d.Allowed && d.RetryAfter != limit.Never {
-		emit("retry-after", strconv.FormatInt(RetryAfterSeconds(d.RetryAfter), 10))
+		wait := min(d.RetryAfter, limit.Never-max(0, v.Jitter)) + max(0, v.Jitter)
+		emit("retry-after", strconv.FormatInt(RetryAfterSeconds(wait), 10))
 	}
 	if v.Mode != rule.Full {
 		return
@@ -61,20 +90,32 @@ func integer(n int64) string {
 
 // policyWindow is the window of the quota in whole seconds: how long it takes to earn Decision.Limit, rounded up.
 func policyWindow(v View) limit.Micros {
-	window := v.Limit.Window
-	if v.Limit.Count > 0 && v.Decision.Limit != v.Limit.Count {
-		// The quota of a bucket is its burst; float is near enough for a hint in whole seconds.
-		window = limit.Micros(float64(window) / float64(v.Limit.Count) * float64(v.Decision.Limit))
+	window, count := v.Limit.Window, v.Limit.Count
+	if count <= 0 || v.Decision.Limit == count || v.Decision.Limit < 0 || window <= 0 {
+		return max(1, roundUp(window, limit.Second))
 	}
-	return max(1, roundUp(window, limit.Second))
+	// The quota of a bucket is its burst, earned in burst·window/count.
+	hi, lo := bits.Mul64(uint64(window), uint64(v.Decision.Limit))
+	if hi >= uint64(count) {
+		return roundUp(limit.Never, limit.Second)
+	}
+	earned, rest := bits.Div64(hi, lo, uint64(count))
+	if rest > 0 {
+		earned++
+	}
+	return max(1, roundUp(limit.Micros(min(earned, uint64(limit.Never))), limit.Second))
 }
 
 // Tightest is the index of the view that limits a client most: a refusal before an admission, among refusals the
-// longest wait, among admissions the smallest remaining share of its quota; -1 for none.
+// longest wait, among admissions the smallest remaining share of its quota; -1 for none. Shadow rules do not count.
 func Tightest(views []View) int {
+	return tightest(views, func(v View) bool { return !v.Shadow })
+}
+
+func tightest(views []View, counts func(View) bool) int {
 	best := -1
-	for i := range views {
-		if best < 0 || tighter(views[i].Decision, views[best].Decision) {
+	for i, v := range views {
+		if counts(v) && (best < 0 || tighter(v.Decision, views[best].Decision)) {
 			best = i
 		}
 	}
@@ -88,10 +129,11 @@ func tighter(a, b limit.Decision) bool {
 	if !a.Allowed {
 		return a.RetryAfter > b.RetryAfter
 	}
-	// a.Remaining/a.Limit < b.Remaining/b.Limit; counts to 2^53 need the float only to rank what is shown.
-	left, right := float64(a.Remaining)*float64(b.Limit), float64(b.Remaining)*float64(a.Limit)
-	if left != right {
-		return left < right
+	// a.Remaining/a.Limit < b.Remaining/b.Limit, by products of 128 bits.
+	leftHi, leftLo := bits.Mul64(uint64(max(0, a.Remaining)), uint64(max(0, b.Limit)))
+	rightHi, rightLo := bits.Mul64(uint64(max(0, b.Remaining)), uint64(max(0, a.Limit)))
+	if leftHi != rightHi || leftLo != rightLo {
+		return leftHi < rightHi || leftHi == rightHi && leftLo < rightLo
 	}
 	return a.Remaining < b.Remaining
 }

@@ -3,12 +3,14 @@ package header_test
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/dunglas/httpsfv"
 
 	"github.com/weirproject/weir/shared/header"
+	"github.com/weirproject/weir/shared/keyfilter"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -108,6 +110,88 @@ func TestTheTightestRuleIsShown(t *testing.T) {
 	} {
 		if got := header.Tightest(c.views); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestManyRulesShowTheMostRestrictiveThatMayBeShown(t *testing.T) {
+	view := func(name string, mode rule.Headers, allowed bool, remaining int64, wait limit.Micros) header.View {
+		return header.View{Rule: name, Mode: mode, Limit: limit.Limit{Count: 10, Window: limit.Second},
+			Decision: limit.Decision{Allowed: allowed, Limit: 10, Remaining: remaining, RetryAfter: wait}}
+	}
+	shadow := view("shadow", rule.Full, false, 0, 9*limit.Second)
+	shadow.Shadow = true
+	for name, c := range map[string]struct {
+		views []header.View
+		want  string
+	}{
+		"the tightest":                        {[]header.View{view("a", rule.Full, true, 5, 0), view("b", rule.Full, true, 2, 0)}, `"b";r=2;t=0`},
+		"a hidden rule stays hidden":          {[]header.View{view("a", rule.Full, true, 5, 0), view("b", rule.None, true, 2, 0), view("c", rule.RetryOnly, true, 1, 0)}, `"a";r=5;t=0`},
+		"the refusal":                         {[]header.View{view("a", rule.Full, true, 1, 0), view("b", rule.Full, false, 2, 1)}, `"b";r=2;t=0`},
+		"a hidden refusal tells nothing":      {[]header.View{view("a", rule.Full, false, 0, 1), view("b", rule.None, false, 0, 2)}, ""},
+		"a refusal is told by its own mode":   {[]header.View{view("a", rule.RetryOnly, false, 0, 2), view("b", rule.Full, true, 1, 0)}, "retry 1"},
+		"case 29: shadow before the enforced": {[]header.View{shadow, view("b", rule.Full, false, 0, 1)}, `"b";r=0;t=0`},
+		"only shadows":                        {[]header.View{shadow}, ""},
+		"none":                                {nil, ""},
+	} {
+		got := ""
+		header.OfMany(c.views, func(name, value string) {
+			if name == "ratelimit" || name == "retry-after" && got == "" {
+				got = strings.TrimPrefix(value, "retry ")
+				if name == "retry-after" {
+					got = "retry " + value
+				}
+			}
+		})
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestJitterSpreadsAHerdAndIsNeverEarly(t *testing.T) {
+	const spread = 10 * limit.Second
+	seconds := map[string]int{}
+	for i := range 10_000 {
+		principal := keyfilter.Hash(keyfilter.HashKey{}, []byte{byte(i), byte(i >> 8)})
+		jitter := header.Jitter(principal, spread)
+		if jitter < 0 || jitter > spread || jitter != header.Jitter(principal, spread) {
+			t.Fatalf("jitter of %d is %d", i, jitter)
+		}
+		seconds[fields(header.View{Mode: rule.RetryOnly, Jitter: jitter, Decision: limit.Decision{RetryAfter: 3 * limit.Second}})["retry-after"]]++
+	}
+	for s := 4; s <= 13; s++ {
+		if n := seconds[strconv.Itoa(s)]; n < 800 || n > 1200 {
+			t.Errorf("%d of 10,000 come back after %d s, want about 1,000: %v", n, s, seconds)
+		}
+	}
+	for _, principal := range []uint64{0, 1, math.MaxUint64} {
+		if j := header.Jitter(principal, 0); j != 0 {
+			t.Errorf("jitter without a spread is %d", j)
+		}
+		if j := header.Jitter(principal, limit.Never); j < 0 {
+			t.Errorf("jitter is %d", j)
+		}
+	}
+	long := header.View{Mode: rule.RetryOnly, Jitter: limit.Never, Decision: limit.Decision{RetryAfter: limit.Never - 1}}
+	if got := fields(long)["retry-after"]; got != "9223372036855" {
+		t.Errorf("the longest wait is %q s", got)
+	}
+}
+
+func TestTheWindowOfABucketsQuotaIsTheTimeItTakesToEarn(t *testing.T) {
+	for _, c := range []struct {
+		limit limit.Limit
+		want  string
+	}{
+		{limit.Limit{Count: 100, Window: limit.Minute, Burst: 20}, `"r";q=20;w=12`},
+		{limit.Limit{Count: 7, Window: limit.Second, Burst: 50}, `"r";q=50;w=8`},
+		{limit.Limit{Count: 1000, Window: limit.Second, Burst: 1}, `"r";q=1;w=1`},
+		{limit.Limit{Count: limit.MaxCount, Window: limit.MaxWindow, Burst: limit.MaxCount - 1}, `"r";q=999999999999999;w=31622400`},
+	} {
+		v := header.View{Rule: "r", Limit: c.limit, Decision: limit.Decision{Allowed: true, Limit: c.limit.Burst}}
+		if got := fields(v)["ratelimit-policy"]; got != c.want {
+			t.Errorf("%+v: %s, want %s", c.limit, got, c.want)
 		}
 	}
 }

@@ -1,15 +1,16 @@
 // Package limit decides whether a call fits its limit.
 //
-// Every algorithm is a small state value with the same three methods. Take charges a call, Peek asks without
-// charging, Refund gives a charge back. State, now and cost go in; state and [Decision] come out. Nothing here
-// reads a clock, allocates, locks or logs, so that the edge (Wasm) and the origin run the very same code.
+// Every algorithm is a small state value with the same methods. Take charges a call, Peek asks without charging, Refund
+// gives a charge back, FullAfter, EmptyAfter or FreshAfter tells how long the state is worth keeping. State, now and cost go in; state
+// and [Decision] come out. Nothing here reads a clock, locks or logs, and nothing but [SlidingLog] allocates, so that the
+// edge (Wasm) and the origin run the very same code.
 //
 // Arithmetic is exact: products go through 128 bits, fractions are kept as remainders, no float decides anything.
-// Within the bounds of [Limit.Check] no operation wraps.
+// Within the bounds of [Limit.Check], at instants from 0 to 2^61 µs, no operation wraps. A state that was damaged on its way
+// is answered all the same: a field out of its range counts to the strict side.
 package limit
 
 import (
-	"errors"
 	"math"
 	"math/bits"
 )
@@ -48,13 +49,18 @@ type Limit struct {
 	Burst  int64
 }
 
+// outOfBounds is an error that needs no package of its own: errors would add 12 kB to a Wasm module.
+type outOfBounds string
+
+func (e outOfBounds) Error() string { return string(e) }
+
 // Errors of [Limit.Check] and [CheckCost], each naming its bound.
 var (
-	ErrCount  = errors.New("count must be 0 to 9007199254740991 (2^53-1)")
-	ErrWindow = errors.New("window must be 1ms to 366d")
-	ErrBurst  = errors.New("burst must be 1 to 9007199254740991 (2^53-1)")
-	ErrRefill = errors.New("burst x window / count, the time from empty to full, must be at most 36600 days")
-	ErrCost   = errors.New("cost must be 0 to 9007199254740991 (2^53-1)")
+	ErrCount  error = outOfBounds("count must be 0 to 9007199254740991 (2^53-1)")
+	ErrWindow error = outOfBounds("window must be 1ms to 366d")
+	ErrBurst  error = outOfBounds("burst must be 1 to 9007199254740991 (2^53-1)")
+	ErrRefill error = outOfBounds("burst x window / count, the time from empty to full, must be at most 36600 days")
+	ErrCost   error = outOfBounds("cost must be 0 to 9007199254740991 (2^53-1)")
 )
 
 // Check tells whether l is within the bounds that all arithmetic of this package is exact in.
@@ -101,47 +107,68 @@ type Decision struct {
 	RetryAfter Micros
 	// ResetAfter is the time until the state equals a fresh one, if nothing else happens.
 	ResetAfter Micros
+	// Hold is how long an allowed call has to wait before it may go on. Only [LeakyQueue] holds calls.
+	Hold Micros
 }
 
-// refused builds the decision of a call whose cost is outside the limit's reach for good.
-func never(quota, remaining int64, reset Micros) Decision {
-	return Decision{Limit: quota, Remaining: remaining, RetryAfter: Never, ResetAfter: reset}
+// mulAddDiv is (a·b + plus) / c as quotient and remainder for c > 0; ok tells whether the quotient fits 64 bits.
+func mulAddDiv(a, b, plus, c uint64) (quotient, rest uint64, ok bool) {
+	hi, lo := bits.Mul64(a, b)
+	lo, carry := bits.Add64(lo, plus, 0)
+	return div(hi+carry, lo, c)
+}
+
+// mulSubDiv is (a·b - minus) / c as quotient and remainder for a·b ≥ minus and c > 0; ok as in mulAddDiv.
+func mulSubDiv(a, b, minus, c uint64) (quotient, rest uint64, ok bool) {
+	hi, lo := bits.Mul64(a, b)
+	lo, borrow := bits.Sub64(lo, minus, 0)
+	return div(hi-borrow, lo, c)
+}
+
+// div tells 64-bit dividends apart because Wasm and 32-bit targets have no wider division: there it is several times
+// faster, here it costs nothing.
+func div(hi, lo, c uint64) (quotient, rest uint64, ok bool) {
+	if hi == 0 {
+		return lo / c, lo % c, true
+	}
+	if hi >= c {
+		return 0, 0, false
+	}
+	quotient, rest = bits.Div64(hi, lo, c)
+	return quotient, rest, true
+}
+
+// roundUp is the duration of whole µs and a started one where rest > 0, [Never] where it does not fit Micros.
+func roundUp(whole, rest uint64, ok bool) Micros {
+	if !ok || whole >= uint64(Never) {
+		return Never
+	}
+	if rest > 0 {
+		whole++
+	}
+	return Micros(whole)
 }
 
 // mulDivUp is ceil(a·b/c) for a, b ≥ 0 and c > 0, or math.MaxInt64 where that does not fit.
 func mulDivUp(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi >= uint64(c) {
-		return math.MaxInt64
-	}
-	q, r := bits.Div64(hi, lo, uint64(c))
-	if r > 0 {
-		q++
-	}
-	if q > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(q)
+	return int64(roundUp(mulAddDiv(uint64(a), uint64(b), 0, uint64(c))))
 }
 
 // mulDivDown is floor(a·b/c) for a, b ≥ 0 and c > 0, or math.MaxInt64 where that does not fit.
 func mulDivDown(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi >= uint64(c) {
-		return math.MaxInt64
-	}
-	q, _ := bits.Div64(hi, lo, uint64(c))
-	if q > math.MaxInt64 {
+	q, _, ok := mulAddDiv(uint64(a), uint64(b), 0, uint64(c))
+	if !ok || q > math.MaxInt64 {
 		return math.MaxInt64
 	}
 	return int64(q)
 }
 
-// productAtMost tells whether a·b ≤ c·d, all factors ≥ 0.
-func productAtMost(a, b, c, d int64) bool {
-	abHi, abLo := bits.Mul64(uint64(a), uint64(b))
-	cdHi, cdLo := bits.Mul64(uint64(c), uint64(d))
-	return abHi < cdHi || abHi == cdHi && abLo <= cdLo
+// asked is the cost that a call is judged by: 0, a peek, asks for 1.
+func asked(cost int64) int64 {
+	if cost == 0 {
+		return 1
+	}
+	return cost
 }
 
 // sub is a-b without wrapping: an instant that lies further back than Micros reaches counts as the furthest.

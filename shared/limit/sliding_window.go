@@ -4,10 +4,14 @@ package limit
 // previous one, weighted by the share of it that is still in view. Windows are aligned to multiples of
 // [Limit.Window], so that all processes agree on them. The zero value is a counter that was never used.
 //
+// A changed count applies at once: raised, it has room at the next call; lowered, it refuses until what was admitted
+// before has gone out of view. After a change of Window, whose calls lay elsewhere in the new windows than they can be
+// told apart by, all that was in view counts whole.
+//
 // Formula: used(now) = Current + Previous·(Window-e)/Window with e = now-Start, compared exactly with Count.
 // It is the approximation that large CDNs use ("How we built rate limiting capable of scaling to millions of
 // domains", Cloudflare 2017). Against an exact log of calls it can admit or refuse wrongly when calls bunch within
-// a window; a rule that needs exactness names another algorithm.
+// a window: the package's README has the figures. A rule that needs exactness names [SlidingLog].
 type SlidingWindow struct {
 	Start    Micros // start of the current window, a multiple of Window
 	Current  int64  // cost admitted since Start
@@ -19,13 +23,12 @@ type SlidingWindow struct {
 // [CheckCost] is refused as [Never] and changes nothing.
 func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (SlidingWindow, Decision) {
 	at, stepped := s.settle(l, now)
-	d := at.decide(l, now, cost)
-	if d.Allowed && cost > 0 {
+	left := l.Count - at.used(l, now)
+	if 0 < cost && cost <= left {
 		at.Current += cost
-		d.Remaining = at.remaining(l, now)
-		d.ResetAfter = at.freshAfter(l, now)
-		return at, d
+		return at, Decision{Allowed: true, Limit: l.Count, Remaining: left - cost, ResetAfter: at.freshAfter(l, now)}
 	}
+	d := at.decide(l, now, cost, left)
 	if stepped {
 		return at, d
 	}
@@ -36,7 +39,7 @@ func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (SlidingWindow, Dec
 // for cost 1, so that a limit which is just used up says refused.
 func (s SlidingWindow) Peek(l Limit, now Micros, cost int64) Decision {
 	at, _ := s.settle(l, now)
-	return at.decide(l, now, cost)
+	return at.decide(l, now, cost, l.Count-at.used(l, now))
 }
 
 // Refund gives back a charge of cost that was taken at the instant charged. It goes to the window it came from,
@@ -68,66 +71,68 @@ func (s SlidingWindow) FreshAfter(l Limit, now Micros) Micros {
 // frees again at the limit's rate.
 func (s SlidingWindow) settle(l Limit, now Micros) (at SlidingWindow, stepped bool) {
 	start := windowStart(now, l.Window)
-	s.Current, s.Previous = max(s.Current, 0), max(s.Previous, 0)
-	switch ahead := sub(s.Start, start); {
-	case ahead == 0 && s.Start == start:
+	if s.Current|s.Previous < 0 { // damaged
+		s.Current, s.Previous = l.Count, l.Count
+	}
+	if s.Start == start {
 		return s, false
+	}
+	if up := nextStart(s.Start, l.Window); up != s.Start { // the window's length changed
+		s = SlidingWindow{Start: up, Current: saturate(s.Current, s.Previous)}
+	}
+	switch ahead := sub(s.Start, start); {
 	case ahead > l.Window:
 		e := int64(now - start)
 		return SlidingWindow{Start: start, Current: mulDivUp(l.Count, e, int64(l.Window)), Previous: l.Count}, true
-	case ahead > 0:
+	case ahead >= 0:
 		return s, false
 	case ahead == -l.Window:
 		return SlidingWindow{Start: start, Previous: s.Current}, false
-	case ahead > -l.Window:
-		// The window's length changed: what lies in view counts whole until the new window ends.
-		return SlidingWindow{Start: start, Current: saturate(s.Current, s.Previous)}, false
 	default:
 		return SlidingWindow{Start: start}, false
 	}
 }
 
-// decide answers for a settled state.
-func (s SlidingWindow) decide(l Limit, now Micros, cost int64) Decision {
-	d := Decision{Limit: l.Count, Remaining: s.remaining(l, now), ResetAfter: s.freshAfter(l, now)}
-	if cost == 0 {
-		cost = 1
+// used is ceil(Current + Previous·(Window-e)/Window) of a settled state. Costs are whole, so a call fits the exact sum
+// if, and only if, it fits this one.
+func (s SlidingWindow) used(l Limit, now Micros) int64 {
+	inView := l.Window
+	if now > s.Start {
+		inView -= now - s.Start
 	}
-	if cost < 0 || cost > l.Count {
+	return saturate(s.Current, mulDivUp(s.Previous, int64(inView), int64(l.Window)))
+}
+
+// decide answers for a settled state with left = Count - used, without a charge.
+func (s SlidingWindow) decide(l Limit, now Micros, cost, left int64) Decision {
+	cost = asked(cost)
+	d := Decision{Limit: l.Count, Remaining: max(0, left), ResetAfter: s.freshAfter(l, now)}
+	switch {
+	case cost < 0 || cost > l.Count:
 		d.RetryAfter = Never
-		return d
+	case cost <= left:
+		d.Allowed = true
+	default:
+		d.RetryAfter = s.fitsAfter(l, now, cost)
 	}
-	room := l.Count - s.Current - cost // ≥ -2·MaxCount: no wrap, Current is at most 2^54
-	d.Allowed = room >= 0 && productAtMost(s.Previous, s.inView(l, now), room, int64(l.Window))
-	if d.Allowed {
-		return d
-	}
-	// The earliest e of this window at which Previous·(Window-e) ≤ room·Window, or that of a later window, where
-	// Current has become Previous. Rounding e up to the microsecond is rounding its share down.
-	start, window := max(s.Start, windowStart(now, l.Window)), int64(l.Window)
-	if room >= 0 {
-		e := window - mulDivDown(room, window, s.Previous)
-		d.RetryAfter = sub(add(start, Micros(e)), now)
-		return d
-	}
-	next := add(start, l.Window)
-	e := window - mulDivDown(l.Count-cost, window, s.Current)
-	d.RetryAfter = sub(add(next, Micros(max(e, 0))), now)
 	return d
 }
 
-// inView is Window-e: how much of the previous window still counts.
-func (s SlidingWindow) inView(l Limit, now Micros) int64 {
-	return int64(l.Window - max(0, sub(now, s.Start)))
-}
-
-// remaining is Count - Current - Previous·(Window-e)/Window, rounded down, at least 0.
-func (s SlidingWindow) remaining(l Limit, now Micros) int64 {
-	return max(0, l.Count-saturate(s.Current, mulDivUp(s.Previous, s.inView(l, now), int64(l.Window))))
+// fitsAfter is the time until a refused cost fits: the earliest e of this window at which Previous·(Window-e) ≤
+// room·Window, or that of the next one, where Current has become Previous. Rounding e up to the microsecond is rounding
+// its share down.
+func (s SlidingWindow) fitsAfter(l Limit, now Micros, cost int64) Micros {
+	start, weighed := max(s.Start, windowStart(now, l.Window)), s.Previous
+	room := l.Count - s.Current - cost
+	if room < 0 {
+		start, weighed, room = add(start, l.Window), s.Current, l.Count-cost
+	}
+	e := int64(l.Window) - mulDivDown(room, int64(l.Window), weighed) // more than 0, since the cost does not fit
+	return sub(add(start, Micros(e)), now)
 }
 
 func (s SlidingWindow) freshAfter(l Limit, now Micros) Micros {
-	ahead := max(sub(s.Start, now), -l.Window)
+	ahead := sub(s.Start, now)
 	switch {
 	case s.Current > 0:
 		return 2*l.Window + ahead
@@ -144,6 +149,14 @@ func windowStart(now, window Micros) Micros {
 		r += window
 	}
 	return now - r
+}
+
+// nextStart is the first start of a window at or after the instant at.
+func nextStart(at, window Micros) Micros {
+	if start := windowStart(at, window); start != at {
+		return add(start, window)
+	}
+	return at
 }
 
 // saturate is a+b for a, b ≥ 0, held at twice [MaxCount], which is above every limit.

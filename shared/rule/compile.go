@@ -9,12 +9,18 @@ import (
 	"github.com/weirproject/weir/shared/limit"
 )
 
-// Bounds of a rule set.
+// Bounds of a rules file.
 const (
-	MaxRules   = 10_000
+	MaxRules     = 10_000
+	MaxTiers     = 64
+	MaxOverrides = 100_000
+
 	maxName    = 63
-	maxList    = 64   // paths or methods of one rule
-	maxPathLen = 1024 // bytes of one pattern
+	maxList    = 64  // values of one list
+	maxSubject = 256 // bytes of a key's id, a user, a tenant
+	maxShapes  = 128 // forms of patterns, each of which costs a request one lookup
+	maxOnOne   = 64  // rules on one pattern, all of which a request meets
+	maxPairs   = 100_000
 )
 
 // Prefix lengths of an address where a rule gives none: one IPv4 host, one IPv6 network as ISPs hand them out.
@@ -23,19 +29,33 @@ const (
 	DefaultPrefixV6 = 64
 )
 
-// Compile validates all rules at once, giving either a set or every fault found, in the order of the file.
-func Compile(specs []Spec) (*Set, Faults) {
-	c := compiler{names: map[string]Source{}, scopes: map[string]Spec{}}
-	if len(specs) == 0 {
-		return nil, Faults{{Field: "rules", Want: "want at least one rule: an empty rule set limits nothing"}}
+// Compile validates a whole draft at once, giving either a set or every fault found, in the order of the file.
+func Compile(d Draft) (*Set, Faults) {
+	if faults := tooMany(d); len(faults) > 0 {
+		return nil, faults
 	}
-	if len(specs) > MaxRules {
-		return nil, Faults{{At: specs[MaxRules].At, Field: "rules", Value: strconv.Itoa(len(specs)), Want: "want at most " + strconv.Itoa(MaxRules) + " rules"}}
+	c := compiler{
+		names:  map[string]int{},
+		terms:  map[string]*Terms{},
+		quotas: map[string]*Quota{},
+		set: &Set{
+			Rules:     make([]Rule, len(d.Rules)),
+			tiers:     map[string]allowance{},
+			overrides: map[subject]allowance{},
+		},
+		patterns: make([][]Pattern, len(d.Rules)),
 	}
-	set := &Set{Rules: make([]*Rule, len(specs))}
-	for i, spec := range specs {
+	c.readTiers(d.Tiers)
+	for i := range d.Rules {
 		c.field = "rules[" + strconv.Itoa(i) + "]"
-		set.Rules[i] = c.compile(spec)
+		c.rule(&d.Rules[i], i)
+	}
+	c.readOverrides(d)
+	if len(c.faults) == 0 {
+		c.compare(d)
+	}
+	if len(c.faults) == 0 {
+		c.index(d)
 	}
 	if len(c.faults) > 0 {
 		slices.SortStableFunc(c.faults, func(a, b Fault) int {
@@ -43,75 +63,118 @@ func Compile(specs []Spec) (*Set, Faults) {
 		})
 		return nil, c.faults
 	}
-	set.index()
-	return set, nil
+	return c.set, nil
+}
+
+func tooMany(d Draft) (faults Faults) {
+	most := func(n, bound int, what string, at func() Source) {
+		if n > bound {
+			faults = append(faults, Fault{At: at(), Field: what, Value: strconv.Itoa(n), Want: "want at most " + strconv.Itoa(bound) + " " + what})
+		}
+	}
+	if len(d.Rules) == 0 {
+		faults = append(faults, Fault{Field: "rules", Want: "want at least one rule: an empty rule set limits nothing"})
+	}
+	most(len(d.Rules), MaxRules, "rules", func() Source { return d.Rules[MaxRules].At })
+	most(len(d.Tiers), MaxTiers, "tiers", func() Source { return d.Tiers[MaxTiers].At })
+	most(len(d.Overrides), MaxOverrides, "overrides", func() Source { return d.Overrides[MaxOverrides].At })
+	return faults
 }
 
 type compiler struct {
-	field  string // of the rule at hand
-	faults Faults
-	names  map[string]Source
-	scopes map[string]Spec // by what a rule applies to and whom it limits
+	set      *Set
+	field    string // of the rule at hand
+	faults   Faults
+	names    map[string]int    // index of the rule that has the name
+	terms    map[string]*Terms // equal terms are shared
+	quotas   map[string]*Quota
+	patterns [][]Pattern // by rule
+	tiers    []tier      // in the order of the file
 }
 
 func (c *compiler) fault(at Source, field, value, want string) {
 	c.faults = append(c.faults, Fault{At: at, Field: c.field + field, Value: value, Want: want})
 }
 
-func (c *compiler) compile(spec Spec) *Rule {
-	where, known := choose(c, spec.At, ".where", spec.Where, wheres, nil)
-	onStoreFailure, _ := choose(c, spec.At, ".on-store-failure", spec.OnStoreFailure, failureModes, &failureModes[0])
-	headers, _ := choose(c, spec.At, ".headers", spec.Headers, headerModes, &headerModes[0])
-	r := &Rule{
-		Name:           c.name(spec),
-		Where:          where,
-		OnStoreFailure: onStoreFailure,
-		Headers:        headers,
-		Limit:          c.rate(spec.At, ".limit", spec.Limit),
-		By:             c.by(spec),
+// rule reads one rule into its place.
+func (c *compiler) rule(spec *Spec, i int) {
+	t := &Terms{
+		Mode:    choose(c, spec.At, ".mode", spec.Mode, modes, &modes[0]),
+		Headers: choose(c, spec.At, ".headers", spec.Headers, headerModes, &headerModes[0]),
+		Exact:   choose(c, spec.At, ".exact", spec.Exact, truths, &truths[0]),
+		Tier:    choose(c, spec.At, ".tier", spec.Tier, truths, &truths[0]),
+		Offset:  choose(c, spec.At, ".offset", spec.Offset, truths, &truths[0]),
+		Cost:    c.count(".cost", spec.Cost, 1, limit.MaxCount, 1),
+		By:      c.by(spec),
+		Methods: c.methods(spec),
 	}
-	if !known { // what else it may say depends on the tier
-		return r
+	t.HeaderNames = c.headerNames(spec)
+	c.patterns[i] = c.pairs(spec)
+	r := &c.set.Rules[i]
+	*r = Rule{Name: c.name(spec, i), Terms: t, Quota: &Quota{}, Index: uint32(i), Line: uint32(max(0, spec.At.Line))}
+	t.Where = choose(c, spec.At, ".where", spec.Where, wheres, nil)
+	if _, known := lookup(wheres, spec.Where.Text); !known { // what else it may say depends on the tier
+		choose(c, spec.At, ".algorithm", spec.Algorithm, algorithms, &algorithms[0])
+		if !t.Tier {
+			c.burst(".burst", spec.Burst, c.rate(spec.At, ".limit", spec.Limit))
+		}
+		return
 	}
-	if where == Edge {
+	if t.Where == Edge {
 		c.edge(spec, r)
 	} else {
 		c.origin(spec, r)
 	}
-	c.scope(spec, r)
-	return r
+	c.limits(spec, r)
+	c.share(r)
 }
 
 // choose reads a word of a closed list; byDefault nil means that the field is required.
-func choose[T any](c *compiler, at Source, field string, s Scalar, words []word[T], byDefault *word[T]) (value T, ok bool) {
+func choose[T any](c *compiler, at Source, field string, s Scalar, words []word[T], byDefault *word[T]) (value T) {
 	if !s.Set {
 		if byDefault == nil {
 			c.fault(at, field, "", "is missing: want one of "+listed(words))
-			return value, false
+			return value
 		}
-		return byDefault.value, true
+		return byDefault.value
 	}
-	if value, ok = lookup(words, s.Text); !ok {
+	value, ok := lookup(words, s.Text)
+	if !ok {
 		c.fault(s.At, field, s.Text, "want one of "+listed(words))
 	}
-	return value, ok
+	return value
 }
 
-func (c *compiler) name(spec Spec) string {
+// count reads a whole number from low to high.
+func (c *compiler) count(field string, s Scalar, low, high, byDefault int64) int64 {
+	if !s.Set {
+		return byDefault
+	}
+	n, tooLarge, ok := parseCount(s.Text)
+	if !ok || tooLarge || n < low || n > high {
+		c.fault(s.At, field, s.Text, "want a whole number, "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10))
+		return byDefault
+	}
+	return n
+}
+
+const wantName = "want 1 to 63 of a-z, 0-9, -"
+
+func (c *compiler) name(spec *Spec, i int) string {
 	s := spec.Name
 	if !s.Set {
-		c.fault(spec.At, ".name", "", "is missing: want 1 to 63 of a-z, 0-9, -")
+		c.fault(spec.At, ".name", "", "is missing: "+wantName)
 		return ""
 	}
 	if !ValidName(s.Text) {
-		c.fault(s.At, ".name", s.Text, "want 1 to 63 of a-z, 0-9, -")
+		c.fault(s.At, ".name", s.Text, wantName)
 		return s.Text
 	}
 	if first, taken := c.names[s.Text]; taken {
-		c.fault(s.At, ".name", s.Text, "is taken by the rule at "+first.String()+": a name is the identity of its counters")
+		c.fault(s.At, ".name", s.Text, "is taken by rules["+strconv.Itoa(first)+"]: a name is the identity of its counters")
 		return s.Text
 	}
-	c.names[s.Text] = s.At
+	c.names[s.Text] = i
 	return s.Text
 }
 
@@ -125,89 +188,80 @@ func ValidName(name string) bool {
 	return valid
 }
 
-func (c *compiler) rate(at Source, field string, s Scalar) limit.Limit {
-	if !s.Set {
-		c.fault(at, field, "", "is missing: "+rateForm)
-		return limit.Limit{}
-	}
-	l, reason := ParseRate(s.Text)
-	if reason != "" {
-		c.fault(s.At, field, s.Text, reason)
-	}
-	return l
-}
-
-func (c *compiler) burst(field string, s Scalar, l limit.Limit) limit.Limit {
-	if !s.Set || l.Window == 0 {
-		return l
-	}
-	n, tooLarge, ok := parseCount(s.Text)
-	if !ok || tooLarge || n == 0 {
-		c.fault(s.At, field, s.Text, limit.ErrBurst.Error())
-		return l
-	}
-	withBurst := l
-	withBurst.Burst = n
-	if err := withBurst.Check(); err != nil {
-		c.fault(s.At, field, s.Text, err.Error())
-		return l
-	}
-	return withBurst
-}
-
-func (c *compiler) by(spec Spec) []Part {
+func (c *compiler) by(spec *Spec) []Choice {
 	if len(spec.By) == 0 {
 		c.fault(spec.At, ".by", "", "is missing: want a list of "+listed(parts))
 		return nil
 	}
-	var by []Part
+	var by []Choice
+	var seen Parts
 	for i, s := range spec.By {
 		field := ".by[" + strconv.Itoa(i) + "]"
-		p, ok := lookup(parts, s.Text)
-		switch {
-		case s.Text == "user":
-			c.fault(s.At, field, s.Text, "needs verified users, which this version does not have: want one of "+listed(parts))
-		case strings.Contains(s.Text, "|"):
-			c.fault(s.At, field, s.Text, "first-present lists are not in this version: want one of "+listed(parts))
-		case !ok:
-			c.fault(s.At, field, s.Text, "want one of "+listed(parts))
-		case slices.Contains(by, p):
-			c.fault(s.At, field, s.Text, "stands twice in the list")
-		case p == Global && len(spec.By) > 1:
-			c.fault(s.At, field, s.Text, "limits everybody together and stands alone")
-		default:
-			by = append(by, p)
+		var choice Choice
+		for text := range strings.SplitSeq(s.Text, "|") {
+			p, ok := lookup(parts, text)
+			alternative := strings.Contains(s.Text, "|")
+			switch {
+			case !ok:
+				c.fault(s.At, field, s.Text, "want one of "+listed(parts)+", or several with | between, of which the first present is taken")
+			case seen&(1<<p) != 0:
+				c.fault(s.At, field, s.Text, "names "+p.String()+" a second time")
+			case alternative && p == Endpoint:
+				c.fault(s.At, field, s.Text, "endpoint is in every request: want it alone, as [key, endpoint]")
+			case len(choice) > 0 && choice[len(choice)-1] == Global:
+				c.fault(s.At, field, s.Text, "global is in every request: nothing after it is ever taken")
+			case p == Global && !alternative && len(spec.By) > 1:
+				c.fault(s.At, field, s.Text, "limits everybody together and stands alone")
+			default:
+				seen |= 1 << p
+				choice = append(choice, p)
+				continue
+			}
+			choice = nil
+			break
+		}
+		if choice != nil {
+			by = append(by, choice)
 		}
 	}
 	return by
 }
 
 // edge checks what only an edge rule may say, and what it may not.
-func (c *compiler) edge(spec Spec, r *Rule) {
-	c.algorithm(spec, r, "edge", TokenBucket)
-	if len(spec.By) > 0 && (len(r.By) != 1 || r.By[0] != Address) {
+func (c *compiler) edge(spec *Spec, r *Rule) {
+	r.Algorithm = choose(c, spec.At, ".algorithm", spec.Algorithm, edgeAlgorithms, &edgeAlgorithms[0])
+	if len(r.By) == len(spec.By) && len(r.By) > 0 && (len(r.By) != 1 || len(r.By[0]) != 1 || r.By[0][0] != Address) {
 		c.fault(spec.By[0].At, ".by", spec.By[0].Text, "an edge rule limits by [address]: other principals are the origin's")
-	}
-	if present(spec.MatchAt) {
-		c.fault(spec.MatchAt, ".match", "", "an edge rule applies to every request in this version: want no match")
 	}
 	if spec.OnStoreFailure.Set {
 		c.fault(spec.OnStoreFailure.At, ".on-store-failure", spec.OnStoreFailure.Text, "the edge asks no store: want no on-store-failure")
 	}
-	r.Limit = c.burst(".burst", spec.Burst, r.Limit)
+	if r.Exact {
+		c.fault(spec.Exact.At, ".exact", spec.Exact.Text, "the edge spends leases: an exact rule is the origin's")
+	}
+	if r.Tier {
+		c.fault(spec.Tier.At, ".tier", spec.Tier.Text, "the edge knows no tiers: want a limit")
+	}
+	if present(spec.PenaltyAt) {
+		c.fault(spec.PenaltyAt, ".penalty", "", "is for origin rules: want it under where: origin")
+	}
 	r.PrefixV4 = c.prefix(".address-prefix.v4", spec.PrefixV4, DefaultPrefixV4, 8, 32)
 	r.PrefixV6 = c.prefix(".address-prefix.v6", spec.PrefixV6, DefaultPrefixV6, 16, 128)
-	if present(spec.ValidAt) {
-		valid := c.burst(".valid-key.burst", spec.ValidBurst, c.rate(spec.ValidAt, ".valid-key.limit", spec.ValidLimit))
-		r.Valid = &valid
+	if r.OuterV6 = c.prefix(".address-prefix.v6-outer", spec.OuterV6, 0, 8, 127); r.OuterV6 >= r.PrefixV6 {
+		c.fault(spec.OuterV6.At, ".address-prefix.v6-outer", spec.OuterV6.Text, "want fewer bits than v6, which has "+strconv.Itoa(r.PrefixV6))
 	}
 }
 
 // origin checks what only an origin rule may say, and what it may not.
-func (c *compiler) origin(spec Spec, r *Rule) {
-	c.algorithm(spec, r, "origin", SlidingWindow)
-	if spec.Burst.Set {
-		c.fault(spec.Burst.At, ".burst", spec.Burst.Text, "a sliding-window has no burst: want none, its limit is its burst")
+func (c *compiler) origin(spec *Spec, r *Rule) {
+	r.Algorithm = choose(c, spec.At, ".algorithm", spec.Algorithm, algorithms, &word[Algorithm]{"", SlidingWindow})
+	byDefault := &failureModes[0]
+	if r.Exact {
+		byDefault = &word[FailureMode]{"closed", Closed}
+	}
+	r.OnStoreFailure = choose(c, spec.At, ".on-store-failure", spec.OnStoreFailure, failureModes, byDefault)
+	if r.Exact && r.OnStoreFailure != Closed {
+		c.fault(spec.OnStoreFailure.At, ".on-store-failure", spec.OnStoreFailure.Text, "an exact rule has no other fallback than closed")
 	}
 	for _, section := range []struct {
 		at    Source
@@ -217,18 +271,11 @@ func (c *compiler) origin(spec Spec, r *Rule) {
 			c.fault(section.at, section.field, "", "is for edge rules: want it under where: edge")
 		}
 	}
-	r.paths = c.paths(spec)
-	r.methods = c.methods(spec)
-	if slices.Contains(r.By, Endpoint) && len(r.paths) == 0 && len(spec.Paths) == 0 {
+	if r.names(Endpoint) && len(spec.Paths) == 0 {
 		c.fault(spec.At, ".by", "endpoint", "needs match.paths: an endpoint is a method with the path pattern it matched")
 	}
-}
-
-// algorithm reads the rule's algorithm, of which each tier has one in this version.
-func (c *compiler) algorithm(spec Spec, r *Rule, tier string, only Algorithm) {
-	r.Algorithm = only
-	if spec.Algorithm.Set && spec.Algorithm.Text != only.String() {
-		c.fault(spec.Algorithm.At, ".algorithm", spec.Algorithm.Text, "an "+tier+" rule of this version is a "+only.String())
+	if present(spec.PenaltyAt) {
+		r.Penalty = c.penalty(spec)
 	}
 }
 
@@ -244,87 +291,85 @@ func (c *compiler) prefix(field string, s Scalar, byDefault, low, high int) int 
 	return int(n)
 }
 
-func (c *compiler) paths(spec Spec) []pattern {
-	if len(spec.Paths) > maxList {
-		c.fault(spec.Paths[maxList].At, ".match.paths", "", "want at most "+strconv.Itoa(maxList)+" paths")
-		return nil
+func (c *compiler) penalty(spec *Spec) Penalty {
+	duration := func(field string, s Scalar) limit.Micros {
+		const want = "want 1s to 24h, as 10m"
+		if !s.Set {
+			c.fault(spec.PenaltyAt, field, "", "is missing: "+want)
+			return 0
+		}
+		d, ok := parseDuration(s.Text)
+		if !ok || d < limit.Second || d > limit.Day {
+			c.fault(s.At, field, s.Text, want)
+		}
+		return d
 	}
-	var patterns []pattern
-	for i, s := range spec.Paths {
-		field := ".match.paths[" + strconv.Itoa(i) + "]"
-		if len(s.Text) > maxPathLen {
-			c.fault(s.At, field, s.Text, "want at most "+strconv.Itoa(maxPathLen)+" bytes")
-			continue
-		}
-		p, reason := parsePattern(s.Text)
-		if reason == "" && slices.ContainsFunc(patterns, func(q pattern) bool { return q.text == p.text }) {
-			reason = "stands twice in the list"
-		}
-		if reason != "" {
-			c.fault(s.At, field, s.Text, reason)
-			continue
-		}
-		patterns = append(patterns, p)
+	if !spec.PenaltyAfter.Set {
+		c.fault(spec.PenaltyAt, ".penalty.after", "", "is missing: want the refusals before the first longer one")
 	}
-	return patterns
+	return Penalty{
+		After:   c.count(".penalty.after", spec.PenaltyAfter, 1, 1_000_000, 0),
+		Ceiling: duration(".penalty.ceiling", spec.PenaltyCeiling),
+		Decay:   duration(".penalty.decay", spec.PenaltyDecay),
+	}
 }
 
-func (c *compiler) methods(spec Spec) []string {
-	if len(spec.Methods) > maxList {
-		c.fault(spec.Methods[maxList].At, ".match.methods", "", "want at most "+strconv.Itoa(maxList)+" methods")
-		return nil
+// share lets rules that say the same have the same terms and quota in memory.
+func (c *compiler) share(r *Rule) {
+	t := r.Terms
+	var b strings.Builder
+	number := func(n int64) { b.WriteString(strconv.FormatInt(n, 36) + " ") }
+	truth := func(v bool) { b.WriteString(strconv.FormatBool(v) + " ") }
+	for _, n := range []int64{int64(t.Where), int64(t.Algorithm), int64(t.Mode), int64(t.OnStoreFailure), int64(t.Headers), int64(t.PrefixV4),
+		int64(t.PrefixV6), int64(t.OuterV6), t.Cost, t.Penalty.After, int64(t.Penalty.Ceiling), int64(t.Penalty.Decay)} {
+		number(n)
 	}
-	var methods []string
-	for i, s := range spec.Methods {
-		field := ".match.methods[" + strconv.Itoa(i) + "]"
-		valid := s.Text != "" && len(s.Text) <= 32
-		for j := range len(s.Text) {
-			valid = valid && (s.Text[j] >= 'A' && s.Text[j] <= 'Z' || s.Text[j] == '-')
-		}
-		switch {
-		case !valid:
-			c.fault(s.At, field, s.Text, "want an HTTP method in capitals, as GET")
-		case slices.Contains(methods, s.Text):
-			c.fault(s.At, field, s.Text, "stands twice in the list")
-		default:
-			methods = append(methods, s.Text)
+	truth(t.Tier)
+	truth(t.Exact)
+	truth(t.Offset)
+	for _, choice := range t.By {
+		b.WriteString(choice.String() + " ")
+	}
+	b.WriteString("/" + strings.Join(t.Methods, " ") + "/" + strings.Join(t.HeaderNames, " "))
+	if known, ok := c.terms[b.String()]; ok {
+		r.Terms = known
+	} else {
+		c.terms[b.String()] = t
+	}
+	b.Reset()
+	for _, l := range []*limit.Limit{&r.Limit, r.Valid} {
+		if l != nil {
+			number(l.Count)
+			number(int64(l.Window))
+			number(l.Burst)
 		}
 	}
-	return methods
+	if known, ok := c.quotas[b.String()]; ok {
+		r.Quota = known
+	} else {
+		c.quotas[b.String()] = r.Quota
+	}
 }
 
-// scope refuses a second rule that limits the same principals on the same requests: which of the two was meant
-// cannot be known.
-func (c *compiler) scope(spec Spec, r *Rule) {
-	if r.Where == Edge {
-		c.claim("edge", spec, "an edge has one rule in this version: the other is "+c.scopes["edge"].Name.Text)
+// index makes the set findable.
+func (c *compiler) index(d Draft) {
+	if !c.set.build(c.patterns) {
+		c.faults = append(c.faults, Fault{At: d.Rules[0].At, Field: "rules", Want: "two patterns cannot be told apart by their hash: change one of them"})
 		return
 	}
-	var who []string
-	for _, p := range r.By {
-		who = append(who, p.String())
+	if len(c.set.shapes) > maxShapes {
+		c.faults = append(c.faults, Fault{At: d.Rules[0].At, Field: "rules", Value: strconv.Itoa(len(c.set.shapes)),
+			Want: "patterns have too many forms (segments, places of *, labels of hosts): want at most " + strconv.Itoa(maxShapes)})
 	}
-	slices.Sort(who)
-	paths, methods := []string{anyPath}, []string{anyPath}
-	if len(r.paths) > 0 {
-		paths = paths[:0]
-		for _, p := range r.paths {
-			paths = append(paths, p.text)
+	run := 0
+	for _, e := range c.set.entries {
+		if run++; run == maxOnOne+1 {
+			at := d.Rules[e.rule]
+			c.faults = append(c.faults, Fault{At: at.At, Field: "rules[" + strconv.Itoa(int(e.rule)) + "].match.paths", Value: c.set.pattern(e),
+				Want: "is the pattern of more than " + strconv.Itoa(maxOnOne) + " rules, all of which a request would meet"})
+		}
+		if e.size&lastOfKey != 0 {
+			run = 0
 		}
 	}
-	if len(r.methods) > 0 {
-		methods = slices.Clone(r.methods)
-	}
-	slices.Sort(paths)
-	slices.Sort(methods)
-	key := strings.Join(who, "+") + " " + strings.Join(methods, ",") + " " + strings.Join(paths, " ")
-	c.claim(key, spec, "limits the same callers on the same requests as "+c.scopes[key].Name.Text)
-}
-
-func (c *compiler) claim(key string, spec Spec, reason string) {
-	if _, taken := c.scopes[key]; taken {
-		c.fault(spec.Name.At, ".name", spec.Name.Text, reason)
-		return
-	}
-	c.scopes[key] = spec
 }

@@ -1,8 +1,11 @@
 package rule_test
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,9 +13,11 @@ import (
 	"github.com/weirproject/weir/shared/rule"
 )
 
-// readSpecs reads the fixtures' flat form: `rule` begins a rule, then `field value…` lines, `#` comments. It stands in
+var update = flag.Bool("update", false, "rewrite the messages that broken fixtures expect")
+
+// readDraft reads the fixtures' flat form: `rule` begins a rule, then `field value…` lines, `#` comments. It stands in
 // for YAML, which this package does not know; positions are those of the fixture.
-func readSpecs(t *testing.T, name string) (specs []rule.Spec, want []string) {
+func readDraft(t *testing.T, name string) (d rule.Draft, want []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -28,51 +33,96 @@ func readSpecs(t *testing.T, name string) (specs []rule.Spec, want []string) {
 		if len(f) == 0 || f[0] == "#" {
 			continue
 		}
-		if f[0] == "rule" {
-			specs = append(specs, rule.Spec{At: at})
-			continue
-		}
-		s := &specs[len(specs)-1]
 		var list []rule.Scalar
 		for _, v := range f[1:] {
+			v, n, _ := strings.Cut(v, "~") // a~9 is aaaaaaaaa
+			if times, err := strconv.Atoi(n); err == nil {
+				v = strings.Repeat(v, times)
+			}
 			if v == `""` {
 				v = ""
 			}
+			if v == "-" {
+				list = append(list, rule.Scalar{})
+				continue
+			}
 			list = append(list, rule.Scalar{Text: v, At: at, Set: true})
 		}
+		many := func() rule.Scalar { return append(list, rule.Scalar{}, rule.Scalar{}, rule.Scalar{})[0] }
 		switch f[0] {
-		case "name":
-			s.Name = list[0]
-		case "where":
-			s.Where = list[0]
-		case "algorithm":
-			s.Algorithm = list[0]
-		case "limit":
-			s.Limit = list[0]
-		case "burst":
-			s.Burst = list[0]
-		case "by":
-			s.By = list
-		case "paths":
-			s.Paths, s.MatchAt = list, at
-		case "methods":
-			s.Methods, s.MatchAt = list, at
-		case "prefix":
-			s.PrefixV4, s.PrefixV6, s.PrefixAt = list[0], list[1], at
-		case "valid":
-			s.ValidLimit, s.ValidAt = list[0], at
-			if len(list) > 1 {
-				s.ValidBurst = list[1]
+		case "rule":
+			d.Rules = append(d.Rules, rule.Spec{At: at})
+		case "copies": // of the last rule, under other names
+			last := d.Rules[len(d.Rules)-1]
+			n, _ := strconv.Atoi(list[0].Text)
+			for i := range n {
+				last.Name = rule.Scalar{Text: fmt.Sprintf("copy-%d", i), At: at, Set: true}
+				if len(list) > 1 { // each at a path of its own
+					last.Paths = []rule.Scalar{{Text: fmt.Sprintf(list[1].Text, i), At: at, Set: true}}
+				}
+				d.Rules = append(d.Rules, last)
 			}
-		case "on-store-failure":
-			s.OnStoreFailure = list[0]
-		case "headers":
-			s.Headers = list[0]
+		case "tier":
+			list = append(list, rule.Scalar{}, rule.Scalar{})
+			d.Tiers = append(d.Tiers, rule.TierSpec{At: at, Name: list[0], Limit: list[1], Burst: list[2]})
+		case "override": // rule key user tenant limit burst
+			list = append(list, make([]rule.Scalar, 6)...)
+			d.Overrides = append(d.Overrides, rule.OverrideSpec{At: at, Rule: list[0], Key: list[1], User: list[2], Tenant: list[3], Limit: list[4], Burst: list[5]})
 		default:
-			t.Fatalf("%s:%d: unknown field %q", name, i+1, f[0])
+			readField(t, &d.Rules[len(d.Rules)-1], f[0], at, list, many)
 		}
 	}
-	return specs, want
+	return d, want
+}
+
+func readField(t *testing.T, s *rule.Spec, field string, at rule.Source, list []rule.Scalar, one func() rule.Scalar) {
+	t.Helper()
+	list = append(list, rule.Scalar{}, rule.Scalar{}, rule.Scalar{})
+	given := list[: len(list)-3 : len(list)-3]
+	switch field {
+	case "name":
+		s.Name = one()
+	case "where":
+		s.Where = one()
+	case "algorithm":
+		s.Algorithm = one()
+	case "mode":
+		s.Mode = one()
+	case "limit":
+		s.Limit = one()
+	case "burst":
+		s.Burst = one()
+	case "tiered":
+		s.Tier = one()
+	case "cost":
+		s.Cost = one()
+	case "exact":
+		s.Exact = one()
+	case "offset":
+		s.Offset = one()
+	case "by":
+		s.By = given
+	case "paths":
+		s.Paths, s.MatchAt = given, at
+	case "methods":
+		s.Methods, s.MatchAt = given, at
+	case "hosts":
+		s.Hosts, s.MatchAt = given, at
+	case "with":
+		s.HeaderNames, s.MatchAt = given, at
+	case "prefix":
+		s.PrefixV4, s.PrefixV6, s.OuterV6, s.PrefixAt = list[0], list[1], list[2], at
+	case "valid":
+		s.ValidLimit, s.ValidBurst, s.ValidAt = list[0], list[1], at
+	case "penalty":
+		s.PenaltyAfter, s.PenaltyCeiling, s.PenaltyDecay, s.PenaltyAt = list[0], list[1], list[2], at
+	case "on-store-failure":
+		s.OnStoreFailure = one()
+	case "headers":
+		s.Headers = one()
+	default:
+		t.Fatalf("%v: unknown field %q", at, field)
+	}
 }
 
 func TestBrokenRulesAreRefusedAllAtOnceWithTheirPlace(t *testing.T) {
@@ -82,8 +132,12 @@ func TestBrokenRulesAreRefusedAllAtOnceWithTheirPlace(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			specs, want := readSpecs(t, name)
-			set, faults := rule.Compile(specs)
+			draft, want := readDraft(t, name)
+			set, faults := rule.Compile(draft)
+			if *update {
+				rewrite(t, name, faults)
+				return
+			}
 			if set != nil || len(want) == 0 {
 				t.Fatalf("set %v with %d faults wanted", set, len(want))
 			}
@@ -94,22 +148,55 @@ func TestBrokenRulesAreRefusedAllAtOnceWithTheirPlace(t *testing.T) {
 	}
 }
 
+func rewrite(t *testing.T, name string, faults rule.Faults) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "want ") {
+			b.WriteString(line)
+		}
+	}
+	for _, f := range faults {
+		b.WriteString("want " + f.Error() + "\n")
+	}
+	if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestGoodRulesCompileToWhatTheySay(t *testing.T) {
-	specs, _ := readSpecs(t, "testdata/good.txt")
-	set, faults := rule.Compile(specs)
+	draft, _ := readDraft(t, "testdata/good.txt")
+	set, faults := rule.Compile(draft)
 	if faults.Err() != nil {
 		t.Fatal(faults)
 	}
 	edge := set.Edge()
-	if edge == nil || edge.Name != "flood-per-address" || edge.PrefixV4 != 24 || edge.PrefixV6 != 56 ||
-		edge.Limit != (limit.Limit{Count: 50, Window: limit.Second, Burst: 200}) ||
+	if edge == nil || edge.Name != "flood-per-address" || edge.PrefixV4 != 24 || edge.PrefixV6 != 56 || edge.OuterV6 != 48 ||
+		edge.Algorithm != rule.TokenBucket || edge.Limit != (limit.Limit{Count: 50, Window: limit.Second, Burst: 200}) ||
 		*edge.Valid != (limit.Limit{Count: 500, Window: limit.Second, Burst: 2000}) {
-		t.Errorf("edge rule %+v valid %+v", edge, edge.Valid)
+		t.Errorf("edge rule %+v %+v", edge.Quota, edge.Terms)
 	}
 	search := set.Rules[1]
 	if search.Where != rule.Origin || search.Algorithm != rule.SlidingWindow || search.Limit != (limit.Limit{Count: 100, Window: limit.Minute}) ||
-		search.OnStoreFailure != rule.Closed || search.Headers != rule.RetryOnly || search.Index != 1 {
+		search.OnStoreFailure != rule.Closed || search.Headers != rule.RetryOnly || search.Index != 1 || search.Line != 12 || search.Cost != 1 {
 		t.Errorf("origin rule %+v", search)
+	}
+	export := set.Rules[3]
+	if export.Algorithm != rule.GCRA || !export.Tier || !export.Exact || export.OnStoreFailure != rule.Closed || export.Cost != 5 ||
+		export.Mode != rule.Enforce || fmt.Sprint(export.By) != "[key|user|address endpoint]" || fmt.Sprint(export.HeaderNames) != "[x-export]" ||
+		export.Penalty != (rule.Penalty{After: 10, Ceiling: 10 * limit.Minute, Decay: limit.Minute}) ||
+		export.Limit != (limit.Limit{Count: 60, Window: limit.Minute}) {
+		t.Errorf("tiered rule %+v %+v", export.Quota, export.Terms)
+	}
+	if trial := set.Rules[4]; trial.Mode != rule.Shadow || trial.Algorithm != rule.FixedWindow || !trial.Offset {
+		t.Errorf("shadow rule %+v", trial.Terms)
+	}
+	if warnings := rule.Lint(draft, set); len(warnings) != 0 {
+		t.Errorf("warnings:\n%v", warnings)
 	}
 }
 

@@ -72,3 +72,17 @@ func FormatRate(l limit.Limit) string {
 	}
 	return strconv.FormatInt(l.Count, 10) + "/" + strconv.FormatInt(int64(l.Window), 10) + "us"
 }
+
+// unlimited is the word for no limit, which no number stands for.
+const unlimited = "unlimited"
+
+// parseDuration reads <int>(ms|s|m|h|d).
+func parseDuration(text string) (d limit.Micros, ok bool) {
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz")
+	unit, known := lookup(units, text[len(digits):])
+	number, tooLarge, ok := parseCount(digits)
+	if !known || !ok || tooLarge || number > int64(limit.MaxWindow/unit) {
+		return 0, false
+	}
+	return limit.Micros(number) * unit, true
+}

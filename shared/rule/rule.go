@@ -1,32 +1,62 @@
 // Package rule holds the rule model: what is limited, for whom, by how much.
 //
-// A [Spec] is a rule as somebody wrote it, with source positions. [Compile] validates all of them at once, giving
+// A [Draft] is a rules file as somebody wrote it, with source positions. [Compile] validates all of it at once, giving
 // a [Set] of typed rules that needs no further check. Parsing YAML is not done here, so that none of it gets into
 // the Wasm build.
 package rule
 
 import "github.com/weirproject/weir/shared/limit"
 
-// Rule is a validated rule.
+// Rule is a validated rule. What many rules have in common they share, so that 10,000 of them fit 1 MB: Quota and
+// Terms must not be changed.
 type Rule struct {
-	Name      string // stable identity of the rule's counters: [a-z0-9-]{1,63}
-	Where     Where
-	Algorithm Algorithm
-	Limit     limit.Limit
+	Name string // stable identity of the rule's counters: [a-z0-9-]{1,63}
+	*Quota
+	*Terms
+	Index uint32 // the rule's place in its [Set]
+	Line  uint32 // where the rule begins in its file; 0 where unknown
+}
+
+// Quota is how much a rule admits.
+type Quota struct {
+	// Limit is what applies where neither a tier nor an override says otherwise; of a rule with Tier, the strictest
+	// tier's. See [Set.Grant].
+	Limit limit.Limit
 	// Valid is the limit of an address whose API key is known; edge rules only, nil for "the same bucket size as
 	// Limit, kept apart".
 	Valid *limit.Limit
-	// By is the principal: all parts together name who is limited.
-	By             []Part
+}
+
+// Terms are what a rule says but for its name, its quota, the paths and hosts it applies to.
+type Terms struct {
+	Where     Where
+	Algorithm Algorithm
+	Mode      Mode
+	// By is the principal: the choices together name who is limited.
+	By             []Choice
 	OnStoreFailure FailureMode
 	Headers        Headers
 	// PrefixV4 and PrefixV6 are how many bits of an address make one principal; edge rules only.
 	PrefixV4, PrefixV6 int
-	// Index is the rule's place in its [Set].
-	Index int
+	// OuterV6 is the wider IPv6 network that every address of it pays for too; edge rules only, 0 where the rule
+	// names none.
+	OuterV6 int
+	Cost    int64 // what a call of unstated cost costs, 1 to [limit.MaxCount]
+	Tier    bool  // the limit is the caller's tier's
+	Exact   bool  // no lease, no local share, no fallback but Closed
+	Offset  bool  // each principal's fixed windows begin at an instant of its own
+	Penalty Penalty
+	// Methods are those that the rule applies to, none for all; GET stands for HEAD too, as it does for handlers.
+	Methods []string
+	// HeaderNames are request headers that must all be present, in lower case.
+	HeaderNames []string
+}
 
-	paths   []pattern
-	methods []string
+// Penalty lengthens the refusals of a principal that goes on when refused. The zero value is none.
+type Penalty struct {
+	After   int64        // refusals before the first longer one, 1 to 1,000,000
+	Ceiling limit.Micros // the longest refusal, 1 s to 24 h
+	Decay   limit.Micros // time without a refusal that halves the count, 1 s to 24 h
 }
 
 // Where is the tier that enforces a rule.
@@ -41,10 +71,29 @@ const (
 // Algorithm is one of shared/limit's.
 type Algorithm uint8
 
-// The algorithms of this version: [TokenBucket] at the edge, [SlidingWindow] at the origin.
+// The algorithms. At the edge only [TokenBucket] and [GCRA] are legal.
 const (
 	TokenBucket Algorithm = iota
 	SlidingWindow
+	GCRA
+	FixedWindow
+	LeakyBucket
+	LeakyQueue
+	SlidingLog
+)
+
+// HasBurst tells whether a limit of the algorithm has a burst: a bucket's capacity, a queue's length.
+func (a Algorithm) HasBurst() bool {
+	return a == TokenBucket || a == GCRA || a == LeakyBucket || a == LeakyQueue
+}
+
+// Mode tells whether a rule's refusals count.
+type Mode uint8
+
+// The modes.
+const (
+	Enforce Mode = iota
+	Shadow       // decided and counted, never refusing, as if it were enforced alone
 )
 
 // Part is one attribute of a request that takes part in naming who is limited.
@@ -53,10 +102,11 @@ type Part uint8
 // The attributes.
 const (
 	Key      Part = iota // the API key's id
-	Tenant               // the tenant that the key belongs to
+	Tenant               // the tenant that the key or user belongs to
 	Address              // the client's address, v6 cut to /64
 	Endpoint             // method and matched pattern, never the raw path
 	Global               // everybody together
+	User                 // a verified user: issuer, tenant, subject
 )
 
 // FailureMode is what answers for a rule whose counter cannot be asked.
@@ -87,11 +137,15 @@ type word[T any] struct {
 
 // Spellings, in the order that messages list them.
 var (
-	wheres       = []word[Where]{{"edge", Edge}, {"origin", Origin}}
-	algorithms   = []word[Algorithm]{{"token-bucket", TokenBucket}, {"sliding-window", SlidingWindow}}
-	parts        = []word[Part]{{"key", Key}, {"tenant", Tenant}, {"address", Address}, {"endpoint", Endpoint}, {"global", Global}}
-	failureModes = []word[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
-	headerModes  = []word[Headers]{{"full", Full}, {"retry-only", RetryOnly}, {"none", None}}
+	wheres     = []word[Where]{{"edge", Edge}, {"origin", Origin}}
+	algorithms = []word[Algorithm]{{"token-bucket", TokenBucket}, {"gcra", GCRA}, {"sliding-window", SlidingWindow},
+		{"fixed-window", FixedWindow}, {"leaky-bucket", LeakyBucket}, {"leaky-queue", LeakyQueue}, {"sliding-log", SlidingLog}}
+	edgeAlgorithms = algorithms[:2]
+	modes          = []word[Mode]{{"enforce", Enforce}, {"shadow", Shadow}}
+	parts          = []word[Part]{{"key", Key}, {"user", User}, {"tenant", Tenant}, {"address", Address}, {"endpoint", Endpoint}, {"global", Global}}
+	failureModes   = []word[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
+	headerModes    = []word[Headers]{{"full", Full}, {"retry-only", RetryOnly}, {"none", None}}
+	truths         = []word[bool]{{"false", false}, {"true", true}}
 )
 
 func lookup[T any](words []word[T], text string) (value T, ok bool) {
@@ -128,6 +182,9 @@ func (w Where) String() string { return spelling(wheres, w) }
 
 // String is the spelling in a rules file.
 func (a Algorithm) String() string { return spelling(algorithms, a) }
+
+// String is the spelling in a rules file.
+func (m Mode) String() string { return spelling(modes, m) }
 
 // String is the spelling in a rules file.
 func (p Part) String() string { return spelling(parts, p) }

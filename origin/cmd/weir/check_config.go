@@ -19,7 +19,7 @@ func init() { register(newCheckConfigCommand) }
 func newCheckConfigCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check-config FILE",
-		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake",
+		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			summary, err := checkConfig(args[0])
@@ -60,7 +60,10 @@ func checkConfig(file string) (summary string, err error) {
 	if c.Store.Valkey != nil {
 		store = c.Store.Valkey.Shown()
 	}
-	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), nil
+	for _, w := range release.Warnings {
+		summary += fmt.Sprintf("warning: %v\n", w)
+	}
+	return summary + fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), nil
 }
 
 // collect adds what err tells to faults: the faults in a file, or that a file cannot be read which a field of weir.yaml

@@ -156,14 +156,14 @@ func (d *Document) Root() Value { return Value{doc: d, node: d.root, at: rule.So
 func (d *Document) Broken() bool { return len(d.faults) > 0 }
 
 // FaultsWith are the document's faults with those that others found in its values. A field that has a fault already
-// gets no second one: what could not be read would be called missing as well.
+// gets no second one, nor do the fields below it: what could not be read would be called missing as well.
 func (d *Document) FaultsWith(others rule.Faults) rule.Faults {
 	faulty := map[string]bool{}
 	for _, f := range d.faults {
 		faulty[f.Field] = true
 	}
 	for _, f := range others {
-		if f.Field != "" && faulty[f.Field] {
+		if under(f.Field, faulty) {
 			continue
 		}
 		if f.At.File == "" {
@@ -184,6 +184,17 @@ func (d *Document) Faults() rule.Faults {
 	}
 	return append(slices.Clip(d.faults), rule.Fault{
 		At: rule.Source{File: d.file}, Want: "and " + strconv.Itoa(d.dropped) + " more"})
+}
+
+// under tells whether a field, or one that it is part of, is in a set.
+func under(field string, set map[string]bool) bool {
+	for field != "" {
+		if set[field] {
+			return true
+		}
+		field = field[:max(0, strings.LastIndexAny(field, ".["))]
+	}
+	return false
 }
 
 func (d *Document) add(at rule.Source, field, value, want string) {

@@ -89,17 +89,9 @@ func (v Value) FieldsBut(later []string, allowed ...string) Fields {
 	if v.node == nil {
 		return f
 	}
-	var entries []*ast.MappingValueNode
-	switch n := v.resolve().(type) {
-	case *ast.MappingNode:
-		entries = n.Values
-	case *ast.MappingValueNode:
-		entries = []*ast.MappingValueNode{n}
-	case nil:
-		return f
-	default:
+	entries, ok := v.mapping()
+	if !ok {
 		v.Fault("want a mapping with " + strings.Join(allowed, ", "))
-		return f
 	}
 	for _, entry := range entries {
 		f.entry(entry, allowed, later)
@@ -129,6 +121,59 @@ func (f Fields) entry(entry *ast.MappingValueNode, allowed, later []string) {
 		return
 	}
 	f.byKey[name] = child
+}
+
+// mapping are the value's entries as parsed; false if it is no mapping. A value that cannot be resolved has none, and its
+// fault already.
+func (v Value) mapping() (entries []*ast.MappingValueNode, ok bool) {
+	switch n := v.resolve().(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	case nil:
+		return nil, true
+	}
+	return nil, false
+}
+
+// Entry is a named value of a mapping whose names are the writer's to choose.
+type Entry struct {
+	Name rule.Scalar
+	Value
+}
+
+// Entries are the entries of a mapping with free names, in the order of the file. A name given twice is a fault; so is a
+// value that is no mapping. An absent value has no entries, which is no fault.
+func (v Value) Entries() []Entry {
+	if v.node == nil {
+		return nil
+	}
+	nodes, ok := v.mapping()
+	if !ok {
+		v.Fault("want a mapping of names")
+	}
+	var entries []Entry
+	lines := map[string]int{}
+	for _, n := range nodes {
+		key := Value{doc: v.doc, node: n.Key, field: v.field}
+		name, ok := scalarText(key.resolve())
+		if !ok {
+			key.Fault("want a name")
+			continue
+		}
+		at := key.At()
+		if first, twice := lines[name]; twice {
+			v.doc.add(at, join(v.field, name), "", "is given twice: first at line "+strconv.Itoa(first))
+			continue
+		}
+		lines[name] = at.Line
+		entries = append(entries, Entry{
+			Name:  rule.Scalar{Text: name, At: at, Set: true},
+			Value: Value{doc: v.doc, node: n.Value, field: join(v.field, name), at: at},
+		})
+	}
+	return entries
 }
 
 // Get is the field of that name, absent if the mapping has none.

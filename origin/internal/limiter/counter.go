@@ -87,9 +87,9 @@ func (n *namer) name(c *Counter, p *planned, req *Request, pattern string) bool 
 	defer n.macs.Put(m)
 	m.parts = m.parts[:0]
 	slot := 0
-	for i, part := range p.rule.By {
+	for i, choice := range p.rule.By {
 		var ok bool
-		if m.parts, ok = appendPart(m.parts, part, p, req, pattern); !ok {
+		if m.parts, ok = appendChoice(m.parts, choice, p, req, pattern); !ok {
 			return false
 		}
 		if i == 0 {
@@ -107,6 +107,19 @@ func (n *namer) name(c *Counter, p *planned, req *Request, pattern string) bool 
 	copy(c[slotSize:], p.name[:])
 	base64.RawURLEncoding.Encode(c[slotSize+ruleSize:], m.Sum(m.sum[:0])[:16])
 	return true
+}
+
+// appendChoice appends the first part of a choice that the request has.
+func appendChoice(dst []byte, choice rule.Choice, p *planned, req *Request, pattern string) ([]byte, bool) {
+	from := len(dst)
+	for _, part := range choice {
+		var ok bool
+		if dst, ok = appendPart(dst, part, p, req, pattern); ok {
+			return dst, true
+		}
+		dst = dst[:from]
+	}
+	return dst, false
 }
 
 // appendPart appends one part of a principal: its kind, its length, its value, so that no two lists of values

@@ -75,7 +75,8 @@ func New(o Options, first *rules.Release) *Limiter {
 // refusals go with the release they were made under.
 func (l *Limiter) Use(r *rules.Release) {
 	p := &plan{release: r, rules: make([]planned, len(r.Set.Rules)), deny: denycache.New[Counter](denycache.DefaultSize)}
-	for i, ru := range r.Set.Rules {
+	for i := range r.Set.Rules {
+		ru := &r.Set.Rules[i]
 		p.rules[i] = planned{rule: ru, name: ruleBytes(ru.Name, ru.Algorithm, ru.Limit.Window), metrics: l.o.Metrics.Rule(ru.Name)}
 	}
 	l.plan.Store(p)

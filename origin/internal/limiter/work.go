@@ -34,7 +34,7 @@ const (
 
 // find collects the rules that apply to a request, with their counters.
 func (w *work) find(n *namer, p *plan, req *Request) {
-	w.matched = p.release.Set.Match(req.Method, req.Path, w.matched[:0])
+	w.matched = p.release.Set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path}, w.matched[:0])
 	w.rules, w.charges = w.rules[:0], w.charges[:0]
 	for _, m := range w.matched {
 		ru := &p.rules[m.Rule.Index]

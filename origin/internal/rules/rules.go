@@ -16,94 +16,56 @@ type Release struct {
 	Number uint64
 	// Content is the start of the hex SHA-256 of the text: it tells two files apart.
 	Content string
+	// Warnings tell what in it is probably not meant.
+	Warnings rule.Faults
 }
 
-// Load reads the file at path. The error is a [rule.Faults] with everything wrong in it, or says why it cannot be read.
+// Load reads the file at path for use by this version's processes: what they cannot enforce is refused, as well as
+// what is wrong. The error is a [rule.Faults] with everything found, or says why the file cannot be read.
 func Load(path string) (*Release, error) {
 	doc, content, err := document.ReadFile(path, path)
 	if err != nil {
 		return nil, err
 	}
-	return read(doc, content)
+	return read(doc, content, unenforced)
 }
 
-// Parse reads content, which faults name as name. The error is a [rule.Faults].
+// Parse is Load of content, which faults name as name.
 func Parse(name string, content []byte) (*Release, error) {
-	return read(document.Parse(name, content), content)
+	return read(document.Parse(name, content), content, unenforced)
 }
 
-func read(doc *document.Document, content []byte) (*Release, error) {
+// LoadModel is Load for trying rules out: it takes all that a rules file may say, enforced by this version or not.
+func LoadModel(path string) (*Release, error) {
+	doc, content, err := document.ReadFile(path, path)
+	if err != nil {
+		return nil, err
+	}
+	return read(doc, content, nil)
+}
+
+// ParseModel is LoadModel of content, which faults name as name.
+func ParseModel(name string, content []byte) (*Release, error) {
+	return read(document.Parse(name, content), content, nil)
+}
+
+// read compiles a document; check, if any, finds more faults.
+func read(doc *document.Document, content []byte, check func(rule.Draft) rule.Faults) (*Release, error) {
 	if !doc.Root().Present() {
 		return nil, doc.Faults()
 	}
-	root := doc.Root().FieldsBut([]string{"tiers", "overrides"}, "version", "rules")
-	if v := root.Get("version"); v.Scalar().Text != "1" {
-		v.Fault("want version: 1")
-	}
-	list := root.Get("rules")
-	items := list.Items()
-	specs := make([]rule.Spec, len(items))
-	for i, item := range items {
-		specs[i] = readSpec(item)
-	}
-	if len(items) == 0 && !doc.Broken() {
-		list.Fault("want at least one rule: an empty rule set limits nothing")
-	}
+	draft := readDraft(doc)
 	var set *rule.Set
 	var faults rule.Faults
-	if len(items) > 0 {
-		set, faults = rule.Compile(specs)
+	if len(draft.Rules) > 0 {
+		set, faults = rule.Compile(draft)
+	}
+	if check != nil {
+		faults = append(faults, check(draft)...)
 	}
 	if faults = doc.FaultsWith(faults); len(faults) > 0 {
 		return nil, faults
 	}
 	sum := sha256.Sum256(content)
-	return &Release{Set: set, Content: hex.EncodeToString(sum[:])[:12]}, nil
-}
-
-// laterFields are fields of a rule that a later version knows.
-var laterFields = []string{"cost", "exact", "mode", "tier", "penalty"}
-
-func readSpec(item document.Value) rule.Spec {
-	fields := item.FieldsBut(laterFields, "name", "where", "match", "by", "algorithm", "limit", "burst", "on-store-failure",
-		"headers", "address-prefix", "valid-key")
-	s := rule.Spec{
-		At:             item.At(),
-		Name:           fields.Get("name").Scalar(),
-		Where:          fields.Get("where").Scalar(),
-		Algorithm:      fields.Get("algorithm").Scalar(),
-		Limit:          fields.Get("limit").Scalar(),
-		Burst:          fields.Get("burst").Scalar(),
-		By:             scalars(fields.Get("by")),
-		OnStoreFailure: fields.Get("on-store-failure").Scalar(),
-		Headers:        fields.Get("headers").Scalar(),
-	}
-	if v := fields.Get("match"); v.Present() {
-		match := v.Fields("paths", "methods")
-		s.MatchAt, s.Paths, s.Methods = v.At(), scalars(match.Get("paths")), scalars(match.Get("methods"))
-	}
-	if v := fields.Get("address-prefix"); v.Present() {
-		prefix := v.FieldsBut([]string{"v6-outer"}, "v4", "v6")
-		s.PrefixAt, s.PrefixV4, s.PrefixV6 = v.At(), prefix.Get("v4").Scalar(), prefix.Get("v6").Scalar()
-	}
-	if v := fields.Get("valid-key"); v.Present() {
-		valid := v.Fields("limit", "burst")
-		s.ValidAt, s.ValidLimit, s.ValidBurst = v.At(), valid.Get("limit").Scalar(), valid.Get("burst").Scalar()
-	}
-	return s
-}
-
-func scalars(v document.Value) []rule.Scalar {
-	items := v.Items()
-	var list []rule.Scalar
-	for _, item := range items {
-		if s := item.Scalar(); s.Set {
-			list = append(list, s)
-		}
-	}
-	// A list that was written empty is no absent list: it would match everything where nothing was meant.
-	if v.Present() && len(list) == 0 && items != nil {
-		v.Fault("want at least one value, or leave the field out")
-	}
-	return list
+	return &Release{Set: set, Content: hex.EncodeToString(sum[:])[:12], Warnings: rule.Lint(draft, set)}, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // orphanPipe makes this binary a parent that waits to be killed; its part holds the named pipe open.
@@ -75,7 +76,7 @@ func TestDefaultRulesSayWhatTheTableSays(t *testing.T) {
 	if release.Set.Edge() == nil {
 		t.Error("no edge rule: the filter would refuse no flood")
 	}
-	matched := release.Set.Match(http.MethodGet, "/hello", nil)
+	matched := release.Set.Match(rule.Origin, rule.Request{Method: http.MethodGet, Path: "/hello"}, nil)
 	if len(matched) != 1 || matched[0].Rule.Name != "per-key" {
 		t.Fatalf("/hello is limited by %+v, want per-key alone", matched)
 	}

@@ -17,25 +17,42 @@ type Case struct {
 	Name      string
 	Line      int // where it begins
 	Algorithm string
+	Offset    limit.Micros // of a fixed window
 	Steps     []Step
 }
+
+// Op is what a step does to its counter.
+type Op int
+
+const (
+	Take Op = iota
+	Peek
+	Refund
+)
 
 // Step is one call with the answer that it must get.
 type Step struct {
 	Line int
+	Op   Op
 	// Limit is the one in force at this step; it may change from step to step.
 	Limit limit.Limit
 	Now   limit.Micros
 	Cost  int64
-	Want  limit.Decision
+	// Charged is when the charge that a refund gives back was taken, plus its Hold.
+	Charged limit.Micros
+	// Want is the answer; a refund has none.
+	Want limit.Decision
 }
 
 // Read reads vectors. A file is a list of cases; `#` begins a comment line:
 //
 //	case NAME
 //	algorithm NAME
+//	offset TIME                 of a fixed window
 //	limit RATE [burst N]        in force from here on
-//	TIME cost N -> allow|refuse|never remaining N retry TIME|never reset TIME|never
+//	TIME cost N -> allow|refuse|never remaining N retry TIME|never reset TIME|never [hold TIME]
+//	TIME peek N -> the same
+//	TIME refund N of TIME       of a charge taken at TIME, its hold added
 //
 // TIME is a whole number of us, ms, s, m, h or d.
 func Read(r io.Reader) ([]Case, error) {
@@ -62,6 +79,9 @@ func Read(r io.Reader) ([]Case, error) {
 	return cases, lines.Err()
 }
 
+// windowed are the algorithms whose quota is the count, not the burst.
+var windowed = map[string]bool{"sliding-window": true, "fixed-window": true, "sliding-log": true}
+
 func readLine(c *Case, current *limit.Limit, n int, line string) error {
 	f := strings.Fields(line)
 	switch f[0] {
@@ -71,6 +91,13 @@ func readLine(c *Case, current *limit.Limit, n int, line string) error {
 		}
 		c.Algorithm = f[1]
 		return nil
+	case "offset":
+		if len(f) != 2 || len(c.Steps) > 0 {
+			return fmt.Errorf("want: offset TIME, before the first step")
+		}
+		offset, err := readTime(f[1])
+		c.Offset = offset
+		return err
 	case "limit":
 		l, err := readLimit(f[1:])
 		*current = l
@@ -84,8 +111,11 @@ func readLine(c *Case, current *limit.Limit, n int, line string) error {
 		return fmt.Errorf("a step before its algorithm or limit")
 	}
 	step.Line, step.Limit = n, *current
-	step.Want.Limit = current.Count
-	if c.Algorithm != rule.SlidingWindow.String() {
+	switch {
+	case step.Op == Refund:
+	case windowed[c.Algorithm]:
+		step.Want.Limit = current.Count
+	default:
 		step.Want.Limit = current.Capacity()
 	}
 	c.Steps = append(c.Steps, step)
@@ -111,8 +141,20 @@ func readLimit(f []string) (limit.Limit, error) {
 }
 
 func readStep(f []string) (step Step, err error) {
-	if len(f) != 11 || f[1] != "cost" || f[3] != "->" || f[5] != "remaining" || f[7] != "retry" || f[9] != "reset" {
-		return step, fmt.Errorf("want: TIME cost N -> allow|refuse|never remaining N retry TIME reset TIME")
+	if len(f) == 5 && f[1] == "refund" {
+		return readRefund(f)
+	}
+	if len(f) == 13 && f[11] == "hold" {
+		if step.Want.Hold, err = readTime(f[12]); err != nil {
+			return step, err
+		}
+		f = f[:11]
+	}
+	if len(f) != 11 || f[1] != "cost" && f[1] != "peek" || f[3] != "->" || f[5] != "remaining" || f[7] != "retry" || f[9] != "reset" {
+		return step, fmt.Errorf("want: TIME cost N -> allow|refuse|never remaining N retry TIME reset TIME [hold TIME]")
+	}
+	if f[1] == "peek" {
+		step.Op = Peek
 	}
 	if step.Now, err = readTime(f[0]); err != nil {
 		return step, err
@@ -148,6 +190,21 @@ func readStep(f []string) (step Step, err error) {
 		return step, fmt.Errorf("%q: want allow, refuse or never", f[4])
 	}
 	return step, nil
+}
+
+func readRefund(f []string) (step Step, err error) {
+	step.Op = Refund
+	if f[3] != "of" {
+		return step, fmt.Errorf("want: TIME refund N of TIME")
+	}
+	if step.Now, err = readTime(f[0]); err != nil {
+		return step, err
+	}
+	if step.Cost, err = strconv.ParseInt(f[2], 10, 64); err != nil {
+		return step, err
+	}
+	step.Charged, err = readTime(f[4])
+	return step, err
 }
 
 func readTime(text string) (limit.Micros, error) {

@@ -1,0 +1,75 @@
+package explain_test
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/origin/internal/explain"
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+var update = flag.Bool("update", false, "rewrite the explanations that are expected")
+
+func TestEveryRuleIsExplained(t *testing.T) {
+	release, err := rules.LoadModel("testdata/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		q    explain.Question
+		want string
+	}{
+		"a key": {explain.Question{Method: "GET", Path: "/search/..%2Freports/7?x", Host: "API.example.com:443", Headers: []string{"X-App: 1"},
+			Caller: rule.Caller{Key: "acme-test", Tenant: "acme", Tier: "paid"}, Address: netip.MustParseAddr("2001:db8::1")}, "key"},
+		"nobody": {explain.Question{Method: "POST", Path: "/"}, "nobody"},
+		"an address": {explain.Question{Method: "GET", Path: "/search", Host: "api.example.com", Headers: []string{"x-app"},
+			Address: netip.MustParseAddr("::ffff:192.0.2.7")}, "address"},
+		"a tier that nobody knows": {explain.Question{Method: "GET", Path: "/search\tx\x1b[31m", Host: "api.example.com", Headers: []string{"x-app"},
+			Caller: rule.Caller{User: "joe", Tier: "gold"}}, "tier"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := explain.Write(&b, release.Set, c.q); err != nil {
+				t.Fatal(err)
+			}
+			if *update {
+				if err := os.WriteFile("testdata/"+c.want+".txt", []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile("testdata/" + c.want + ".txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != string(want) {
+				t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
+			}
+		})
+	}
+}
+
+func TestTargetsArePathsOrURLs(t *testing.T) {
+	for target, want := range map[string]string{
+		"/search?u=http://h/":          " /search?u=http://h/",
+		"http://h":                     "h /",
+		"https://h:8443/a%2Fb/../c?x#": "h:8443 /a%2Fb/../c?x#",
+		"http://h?x":                   "h /",
+		"ftp://h/":                     "refused",
+		"search":                       "refused",
+		"http:///x":                    "refused",
+		"http://h\x00/":                "refused",
+	} {
+		host, path, err := explain.ParseTarget(target)
+		got := host + " " + path
+		if err != nil {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("%q: %q (%v), want %q", target, got, err, want)
+		}
+	}
+}

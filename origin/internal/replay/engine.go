@@ -1,0 +1,179 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+// slack is how far back a trace may jump without meeting counters that were dropped as fresh: access logs are written
+// when an answer ends, not when its call came in.
+const slack = limit.Minute
+
+// Decision is what one rule said to one call.
+type Decision struct {
+	At        limit.Micros
+	Rule      *rule.Rule
+	Principal []byte // valid during the callback
+	Unlimited bool   // the caller has no limit under the rule
+	limit.Decision
+	// Charged is false for a refusal, for a peek, and for an admission that another rule's refusal made void.
+	Charged bool
+	peek    bool
+}
+
+// Engine decides calls by a rule set. It is for one goroutine.
+type Engine struct {
+	set      *rule.Set
+	states   []states
+	absent   []int64 // calls that a rule matched and whose principal it could not name
+	maxBytes int64
+	high     limit.Micros // the latest instant so far
+	inserted int64        // counters since the last sweep, at most
+	held     int64        // counters that the last sweep left
+	shed     int64
+
+	matched []rule.Matched
+	asked   []asked
+	parts   []rule.Part
+	names   []byte
+}
+
+// asked is one rule that applies to the call at hand.
+type asked struct {
+	rule      *rule.Rule
+	from, to  int // of the principal in Engine.names
+	limit     limit.Limit
+	cost      int64
+	unlimited bool
+	decision  limit.Decision
+	charged   bool
+}
+
+// NewEngine makes an engine whose counters take about maxBytes at most. Beyond it, counters nearest to fresh are dropped:
+// see [Engine.Shed].
+func NewEngine(set *rule.Set, maxBytes int64) *Engine {
+	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, len(set.Rules)), high: -limit.Never}
+	for i := range set.Rules {
+		e.states = append(e.states, newStates(&set.Rules[i]))
+	}
+	return e
+}
+
+// Shed is how many counters were dropped for want of memory before they were fresh: their principals may have been
+// admitted too much.
+func (e *Engine) Shed() int64 { return e.shed }
+
+// Counters is how many principals are remembered now.
+func (e *Engine) Counters() (n int) {
+	for _, s := range e.states {
+		n += s.count()
+	}
+	return n
+}
+
+// Decide answers a call, telling emit what each rule says in the order of the file, the edge's rules first. A call that
+// the edge refuses does not reach the origin.
+func (e *Engine) Decide(c *Call, emit func(*Decision)) {
+	e.high = max(e.high, c.At)
+	for _, where := range []rule.Where{rule.Edge, rule.Origin} {
+		if !e.decide(where, c, emit) {
+			break
+		}
+	}
+	if e.inserted > max(4096, e.held) {
+		e.sweep()
+	}
+}
+
+// decide answers for the rules of one tier: all enforced ones must admit, else none of them is charged.
+func (e *Engine) decide(where rule.Where, c *Call, emit func(*Decision)) (admitted bool) {
+	e.find(where, c)
+	admitted = true
+	for i := range e.asked {
+		a := &e.asked[i]
+		if a.unlimited || a.rule.Mode == rule.Shadow {
+			continue
+		}
+		a.decision = e.states[a.rule.Index].peek(e.names[a.from:a.to], a.limit, c.At, a.cost)
+		admitted = admitted && a.decision.Allowed
+	}
+	for i := range e.asked {
+		a := &e.asked[i]
+		switch {
+		case a.unlimited:
+			a.decision, a.charged = limit.Decision{Allowed: true}, admitted && a.cost > 0
+			continue
+		case a.rule.Mode == rule.Shadow: // as if it were enforced alone
+		case !admitted && a.decision.Allowed: // void
+			continue
+		}
+		a.decision = e.states[a.rule.Index].take(e.names[a.from:a.to], a.limit, c.At, a.cost)
+		a.charged = a.decision.Allowed && a.cost > 0
+		e.inserted++
+	}
+	for i := range e.asked {
+		a := &e.asked[i]
+		emit(&Decision{At: c.At, Rule: a.rule, Principal: e.names[a.from:a.to], Unlimited: a.unlimited, Decision: a.decision, Charged: a.charged, peek: a.cost == 0 && admitted})
+	}
+	return admitted
+}
+
+// find collects the rules that apply.
+func (e *Engine) find(where rule.Where, c *Call) {
+	e.matched = e.set.Match(where, rule.Request{Method: c.Method, Path: c.Path, Host: c.Host, HasHeader: c.hasHeader}, e.matched[:0])
+	slices.SortFunc(e.matched, func(a, b rule.Matched) int { return cmp.Compare(a.Rule.Index, b.Rule.Index) })
+	e.asked, e.names = e.asked[:0], e.names[:0]
+	present := c.present()
+	for _, m := range e.matched {
+		var missing rule.Choice
+		if e.parts, missing = m.Rule.Principal(present, e.parts[:0]); missing != nil {
+			e.absent[m.Rule.Index]++
+			continue
+		}
+		a := asked{rule: m.Rule, from: len(e.names), cost: m.Rule.Cost}
+		if c.HasCost {
+			a.cost = c.Cost
+		}
+		e.names = appendPrincipal(e.names, m.Rule, e.parts, c, m.Pattern)
+		a.to = len(e.names)
+		if where == rule.Edge {
+			a.limit = m.Rule.Limit
+			if m.Rule.Valid != nil && c.Caller.Key != "" {
+				a.limit = *m.Rule.Valid
+			}
+		} else {
+			g := e.set.Grant(m.Rule, e.parts, c.Caller)
+			a.limit, a.unlimited = g.Limit, g.Unlimited
+		}
+		e.asked = append(e.asked, a)
+	}
+}
+
+// sweep drops counters that are fresh, after as many charges as there are counters, so that it costs a charge no more
+// than a look at one; then, if memory is still short, those nearest to fresh.
+func (e *Engine) sweep() {
+	before := e.high - slack
+	var total int64
+	for _, s := range e.states {
+		total += s.expire(before)
+	}
+	for total > e.maxBytes {
+		largest := e.states[0]
+		for _, s := range e.states {
+			if s.size() > largest.size() {
+				largest = s
+			}
+		}
+		total -= largest.size()
+		n := largest.shed()
+		total += largest.size()
+		e.shed += int64(n)
+		if n == 0 {
+			break
+		}
+	}
+	e.inserted, e.held = 0, int64(e.Counters())
+}

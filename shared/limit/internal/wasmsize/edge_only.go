@@ -1,0 +1,5 @@
+//go:build edge
+
+package main
+
+func useRest() {}

@@ -1,0 +1,8 @@
+// Command wasmsize does nothing, but by its build tag it holds no part of package limit, what the edge uses, or all of it: the
+// difference in size is what the package adds to a module.
+package main
+
+func main() {
+	useEdge()
+	useRest()
+}

@@ -1,0 +1,6 @@
+//go:build !edge && !all
+
+package main
+
+func useEdge() {}
+func useRest() {}
