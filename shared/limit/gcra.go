@@ -32,14 +32,14 @@ func FullGCRA(l Limit, now Micros) GCRA {
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged, except
 // that a Spent beyond the bound of a clock step is re-anchored, and a state of another rate is measured by this one. Cost
 // 0 is a peek for cost 1. A cost outside [CheckCost] is refused as [Never] and changes nothing.
-func (s GCRA) Take(l Limit, now Micros, cost int64) (GCRA, Decision) {
-	at, level, anew := s.settle(l, now)
-	if 0 < cost && cost <= level {
-		at = at.charged(l, now, cost, level)
-		return at, Decision{Allowed: true, Limit: l.Capacity(), Remaining: level - cost, ResetAfter: at.fullAfter(l, now)}
+func (s GCRA) Take(l Limit, now Micros, cost int64) (next GCRA, d Decision) {
+	at, level, keep := s.settle(l, now)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
+	if d.Allowed && cost > 0 {
+		at, level, keep = at.charged(l, now, cost, level), level-cost, true
 	}
-	d := at.decide(l, now, cost, level)
-	if anew {
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), level, at.fullAfter(l, now, level)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -47,9 +47,11 @@ func (s GCRA) Take(l Limit, now Micros, cost int64) (GCRA, Decision) {
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks for
 // cost 1, so that a limit which is just used up says refused.
-func (s GCRA) Peek(l Limit, now Micros, cost int64) Decision {
+func (s GCRA) Peek(l Limit, now Micros, cost int64) (d Decision) {
 	at, level, _ := s.settle(l, now)
-	return at.decide(l, now, cost, level)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), level, at.fullAfter(l, now, level)
+	return d
 }
 
 // Refund gives cost back, never beyond full. A cost outside [CheckCost] gives nothing back.
@@ -68,10 +70,7 @@ func (s GCRA) Refund(l Limit, now Micros, cost int64) GCRA {
 // FullAfter is the time until the counter equals one never used, 0 when it does, as one of capacity 0 always does.
 func (s GCRA) FullAfter(l Limit, now Micros) Micros {
 	at, level, _ := s.settle(l, now)
-	if level >= l.Capacity() {
-		return 0
-	}
-	return at.fullAfter(l, now)
+	return at.fullAfter(l, now, level)
 }
 
 // settle measures the state by the limit at hand, and says how many whole tokens it holds. A level of the capacity means
@@ -147,25 +146,26 @@ func (s GCRA) charged(l Limit, now Micros, cost, level int64) GCRA {
 	return s
 }
 
-// decide answers for a settled state that holds level, without a charge.
-func (s GCRA) decide(l Limit, now Micros, cost, level int64) Decision {
+// fits tells whether a settled state that holds level has room for a cost, and if not, after which time it has.
+func (s GCRA) fits(l Limit, now Micros, cost, level int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: l.Capacity(), Remaining: level}
-	if level < d.Limit {
-		d.ResetAfter = s.fullAfter(l, now)
-	}
 	switch {
-	case cost < 0 || cost > d.Limit:
-		d.RetryAfter = Never
+	case cost < 0 || cost > l.Capacity():
+		return false, Never
 	case cost <= level:
-		d.Allowed = true
-	default:
-		d.RetryAfter = s.earnsAfter(l, now, cost)
+		return true, 0
 	}
-	return d
+	return false, s.earnsAfter(l, now, cost)
 }
 
-func (s GCRA) fullAfter(l Limit, now Micros) Micros { return s.earnsAfter(l, now, l.Capacity()) }
+// fullAfter is the time until a settled state that holds level is full.
+func (s GCRA) fullAfter(l Limit, now Micros, level int64) Micros {
+	capacity := l.Capacity()
+	if level >= capacity {
+		return 0
+	}
+	return s.earnsAfter(l, now, capacity)
+}
 
 // earnsAfter is the time from now until a settled state holds want tokens: Spent + ceil((want·Window + Part) / Count).
 func (s GCRA) earnsAfter(l Limit, now Micros, want int64) Micros {
