@@ -76,13 +76,13 @@ func (s GCRA) FullAfter(l Limit, now Micros) Micros {
 // settle measures the state by the limit at hand, and says how many whole tokens it holds. A level of the capacity means
 // full, and leaves at.Spent further back than that. A Spent ahead of now holds nothing and waits; one further ahead than
 // a full refill can only come from a clock that went back, and is re-anchored at now, so that nobody waits for longer
-// than that refill because of the step. anew tells that the change is to be kept whatever the verdict.
-func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, anew bool) {
+// than that refill because of the step. keep tells that the change is to be kept whatever the verdict.
+func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, keep bool) {
 	if l.Count == 0 {
 		return s, 0, false
 	}
 	if s.Count != l.Count || s.Window != l.Window {
-		s, anew = s.measuredBy(l, now), true
+		s, keep = s.measuredBy(l, now), true
 	}
 	if uint64(s.Part) >= uint64(s.Count) {
 		return GCRA{Spent: now, Count: l.Count, Window: l.Window}, 0, true // damaged
@@ -92,13 +92,13 @@ func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, anew bool) {
 		if elapsed < 0 && -(elapsed+1) >= Micros(mulDivUp(l.Capacity(), int64(l.Window), l.Count)) {
 			return GCRA{Spent: now, Count: l.Count, Window: l.Window}, 0, true
 		}
-		return s, 0, anew
+		return s, 0, keep
 	}
 	earned, _, ok := mulSubDiv(uint64(elapsed), uint64(l.Count), uint64(s.Part), uint64(l.Window))
 	if capacity := l.Capacity(); !ok || earned >= uint64(capacity) {
-		return s, capacity, anew
+		return s, capacity, keep
 	}
-	return s, int64(earned), anew
+	return s, int64(earned), keep
 }
 
 // measuredBy carries the level over to another rate, rounded down where the windows differ. A state without a valid
