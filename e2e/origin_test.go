@@ -61,11 +61,11 @@ func TestStoreThatIsNotThereAtStart(t *testing.T) {
 	api, keyring, address := stand.StartAPI(t), stand.NewKeyring(t), stand.Loopback(t)
 	early, late := keyring.Issue(t, "early"), keyring.Issue(t, "late")
 	o := stand.StartOrigin(t, stand.OriginSettings{
-		Upstream: api.URL, Rules: modeRules, Keys: keyring.File(), Valkey: address, Deadline: faultDeadline, Unready: true,
+		Upstream: api.URL, Rules: modeRules, Keys: keyring.File(), Valkey: address, Deadline: faultDeadline,
 	})
 	c := stand.NewClient(t, "127.0.0.2")
-	if r := c.Get(t, o.Admin+"/readyz"); r.Status == 200 || !strings.Contains(r.Body, "store") {
-		t.Errorf("/readyz without a store: %d %s, want it to name the store", r.Status, r.Body)
+	if up, degraded, err := o.Store(); up || !degraded || err != nil {
+		t.Errorf("/readyz without a store: up %v, degraded %v, %v", up, degraded, err)
 	}
 	if !strings.Contains(o.Log(), address) {
 		t.Errorf("the log does not name the store %s:\n%s", address, o.Tail())
@@ -73,7 +73,7 @@ func TestStoreThatIsNotThereAtStart(t *testing.T) {
 	degraded(t, c, o.Gateway, early)
 
 	valkey := stand.StartValkeyOn(t, address)
-	o.UntilReady(t)
+	o.UntilStore(t)
 	for i, want := range []int{200, 200, 200, 429} {
 		if r := c.Get(t, "http://"+o.Gateway+"/closed", "X-Api-Key: "+late); r.Status != want {
 			t.Errorf("call %d once the store is there: %d, want %d", i+1, r.Status, want)
@@ -97,15 +97,11 @@ func TestStoreThatStopsAnswering(t *testing.T) {
 	}
 	valkey.Signal(t, syscall.SIGSTOP)
 	degraded(t, c, o.Gateway, during)
+	if up, degraded, err := o.Store(); up || !degraded || err != nil {
+		t.Errorf("/readyz with a store that stopped: up %v, degraded %v, %v", up, degraded, err)
+	}
 	valkey.Signal(t, syscall.SIGCONT)
-	o.UntilReady(t)
-	o.Until(t, "counts in the store again", func() error {
-		r, err := c.Try("http://"+o.Gateway+"/closed", "X-Api-Key: "+during)
-		if err != nil {
-			return err
-		}
-		return unless(r.Status == 200, "status %d", r.Status)
-	})
+	o.UntilStore(t)
 	for i, want := range []int{200, 200, 429} { // one was charged before the stop
 		if r := c.Get(t, "http://"+o.Gateway+"/closed", "X-Api-Key: "+after); r.Status != want {
 			t.Errorf("call %d after the stop: %d, want %d", i+1, r.Status, want)

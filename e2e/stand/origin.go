@@ -1,6 +1,8 @@
 package stand
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,8 +21,6 @@ type OriginSettings struct {
 	Trust []string
 	// Deadline of the store. Outside fault tests a slow machine must not look like a broken store: 1 s if empty.
 	Deadline string
-	// Unready starts it without waiting for /readyz.
-	Unready bool
 }
 
 // Origin is a running "weir serve".
@@ -59,10 +59,6 @@ func StartOrigin(t testing.TB, s OriginSettings) *Origin {
 	fmt.Fprintf(&b, "store: {url: %q, deadline: %s}\n", store, s.Deadline)
 	o.Write(t, "weir.yaml", b.String())
 	o.Process = Start(t, o.Folder, "origin", Path(t, Weir), []string{"serve", "--config", "weir.yaml"}, nil)
-	if s.Unready {
-		o.Until(t, "answers /healthz", func() error { return status(o.Admin+"/healthz", http.StatusOK) })
-		return o
-	}
 	o.UntilReady(t)
 	return o
 }
@@ -71,6 +67,35 @@ func StartOrigin(t testing.TB, s OriginSettings) *Origin {
 func (o *Origin) UntilReady(t testing.TB) {
 	t.Helper()
 	o.Until(t, "is ready", func() error { return status(o.Admin+"/readyz", http.StatusOK) })
+}
+
+// UntilStore waits until /readyz says that the store is up. It is ready without one, and says that it is degraded.
+func (o *Origin) UntilStore(t testing.TB) {
+	t.Helper()
+	o.Until(t, "reaches its store", func() error {
+		up, _, err := o.Store()
+		if err == nil && !up {
+			err = errors.New("store.up is false")
+		}
+		return err
+	})
+}
+
+// Store reads from /readyz whether the store is up and whether the origin calls itself degraded.
+func (o *Origin) Store() (up, degraded bool, err error) {
+	resp, err := asking.Get(o.Admin + "/readyz")
+	if err != nil {
+		return false, false, err
+	}
+	defer resp.Body.Close()
+	var page struct {
+		Degraded bool
+		Store    struct{ Up bool }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
+		return false, false, fmt.Errorf("/readyz: %w", err)
+	}
+	return page.Store.Up, page.Degraded, nil
 }
 
 // Write puts a file into the origin's folder by rename, so that it is never read half.
@@ -89,8 +114,11 @@ func writeFile(t testing.TB, path string, content []byte) {
 	}
 }
 
+// asking keeps no connection: a process that is asked whether it is ready may end and start again.
+var asking = &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+
 func status(url string, want int) error {
-	resp, err := http.Get(url)
+	resp, err := asking.Get(url)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,10 @@ var places = map[Part]struct{ env, path, get string }{
 
 // Find returns the path of a part, or an error that says what to run.
 func Find(p Part) (string, error) {
-	place := places[p]
+	place, known := places[p]
+	if !known {
+		return "", fmt.Errorf("%s is no part of Weir's tests", p)
+	}
 	if own := os.Getenv(place.env); place.env != "" && own != "" {
 		path, err := exec.LookPath(own)
 		if err != nil {

@@ -116,10 +116,10 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 		{"429 with Retry-After, once the key is used up",
 			"for i in $(seq 25); do " + fmt.Sprintf(withKey, r.DemoKey, r.Door()) + " | grep -iE '^(HTTP|retry-after)'; done"},
 		{"401, a key that was never issued", fmt.Sprintf(withKey, forged, r.Door())},
-		{"what the origin counts", "curl -s " + r.Admin + "/metrics | grep '^weir_'"},
+		{"what the origin counted", "curl -s " + r.Admin + "/metrics | grep -E '^weir_.*_total.* [1-9]'"},
 	}
 	if r.EnvoyAdmin != "" {
-		lines = append(lines, [2]string{"what the filter counts", "curl -s " + r.EnvoyAdmin + "/stats/prometheus | grep '^weir_'"})
+		lines = append(lines, [2]string{"what the filter counted", "curl -s " + r.EnvoyAdmin + "/stats/prometheus | grep '^weir_'"})
 	} else {
 		lines = append(lines, [2]string{"ready, part by part", "curl -s " + r.Admin + "/readyz"})
 	}

@@ -35,7 +35,7 @@ type Config struct {
 	File     string // as given to [Load]
 	Roles    Roles
 	Listen   Listen
-	Upstream *url.URL // of the API behind the gateway; nil without that role
+	Upstream *url.URL // of the API behind the gateway; nil if not given, which that role does not allow
 	Store    Store
 	Trust    Trust
 	Rules    string // file of the rules
@@ -86,8 +86,9 @@ type Secrets struct {
 }
 
 // Load reads file with overrides from the environment. The error is a [rule.Faults] with everything that is wrong,
-// or says why the file cannot be read. Files that the file names are relative to its folder; files that the
-// environment names are relative to the working directory.
+// or says why the file cannot be read; with faults, Rules and Keys still name the files that could be made out, so that
+// a check can go on to those. Files that the file names are relative to its folder; files that the environment names
+// are relative to the working directory.
 func Load(file string, lookupEnv func(string) (string, bool)) (Config, error) {
 	doc, _, err := document.ReadFile(file, file)
 	if err != nil {
@@ -99,8 +100,8 @@ func Load(file string, lookupEnv func(string) (string, bool)) (Config, error) {
 	r := newReader(doc, filepath.Dir(file), lookupEnv)
 	c := r.config()
 	c.File = file
-	if faults := append(doc.Faults(), r.faults...); len(faults) > 0 {
-		return Config{}, faults
+	if faults := doc.FaultsWith(r.faults); len(faults) > 0 {
+		return Config{File: file, Rules: c.Rules, Keys: c.Keys}, faults
 	}
 	return c, nil
 }

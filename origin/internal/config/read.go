@@ -43,7 +43,8 @@ func (r *reader) config() Config {
 	c := Config{Roles: r.roles()}
 	c.Listen.Gateway = r.address(r.scalar(r.listen.Get("gateway"), "WEIR_LISTEN_GATEWAY"), "listen.gateway", DefaultGateway, false)
 	c.Listen.Admin = r.address(r.scalar(r.listen.Get("admin"), "WEIR_LISTEN_ADMIN"), "listen.admin", DefaultAdmin, true)
-	if c.Roles.Gateway {
+	// One that is written is checked whatever the roles, which may be wrong themselves.
+	if upstream := r.root.Get("upstream"); c.Roles.Gateway || upstream.Present() {
 		c.Upstream = r.upstream()
 	}
 	c.Store = r.readStore()
@@ -148,11 +149,21 @@ func (r *reader) upstream() *url.URL {
 		r.fault(s, "upstream", "want http://host:port or https://host:port")
 		return nil
 	}
+	if !portInRange(u.Port()) {
+		r.fault(s, "upstream", "want a port of 1 to 65535")
+		return nil
+	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		r.fault(rule.Scalar{Text: u.Redacted(), At: s.At}, "upstream", "want no user, query or fragment")
 		return nil
 	}
 	return u
+}
+
+// portInRange tells whether a URL's port, or the lack of one, can be connected to.
+func portInRange(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
 }
 
 func (r *reader) prefix(s rule.Scalar) netip.Prefix {
@@ -233,6 +244,9 @@ func (r *reader) storeURL(s rule.Scalar) *Valkey {
 		return nil
 	case u.Scheme != "valkey" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
 		r.fault(hidden, "store.url", form)
+		return nil
+	case !portInRange(u.Port()):
+		r.fault(hidden, "store.url", "want a port of 1 to 65535")
 		return nil
 	}
 	v := &Valkey{Address: u.Host}

@@ -28,7 +28,7 @@ const (
 	// MaxBytes holds about 400,000 keys.
 	MaxBytes   = 64 << 20
 	maxDepth   = 16
-	maxColumn  = 64 // of a line's first token, and of a list's dash: each level of indentation takes a column
+	maxColumn  = 64 // of a key that begins its line, and of a list's dash: each level of indentation takes a column
 	maxAnchors = 1_000
 	maxAliases = 10_000 // resolved while reading: what an alias in an alias may multiply to
 	// maxFaults keeps a broken file of 400,000 entries from answering with as many lines.
@@ -103,10 +103,11 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 // bounded checks what has to hold before the parser may recurse into the tokens.
 func (d *Document) bounded(tokens token.Tokens) bool {
 	flow, anchors, line := 0, 0, 0
+	begins := false // the token before began its line
+	column := 0     // of the token before
 	for _, tk := range tokens {
 		at := rule.Source{File: d.file, Line: tk.Position.Line, Column: tk.Position.Column}
-		first := tk.Position.Line != line
-		line = tk.Position.Line
+		nests := false
 		switch tk.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
@@ -117,11 +118,13 @@ func (d *Document) bounded(tokens token.Tokens) bool {
 		case token.TagType, token.DirectiveType:
 			d.add(at, "", tk.Value, "tags and directives are not allowed")
 			return false
+		case token.SequenceEntryType, token.MappingKeyType:
+			nests = at.Column > maxColumn
+		case token.MappingValueType: // the colon of a key that stands before it
+			nests = flow == 0 && begins && column > maxColumn
 		}
-		// A token that spans lines or closes a bracket may stand anywhere; a comment nests nothing.
-		nests := tk.Type == token.SequenceEntryType || tk.Type == token.MappingKeyType ||
-			first && flow == 0 && tk.Type != token.CommentType && tk.Type != token.StringType
-		if flow > maxDepth || nests && tk.Position.Column > maxColumn {
+		begins, line, column = at.Line != line, at.Line, at.Column
+		if flow > maxDepth || nests {
 			d.add(at, "", "", fmt.Sprintf("nests too deep: want at most %d levels, indented by at most %d", maxDepth, maxColumn))
 			return false
 		}
@@ -151,6 +154,25 @@ func (d *Document) Root() Value { return Value{doc: d, node: d.root, at: rule.So
 
 // Broken tells whether any fault was found so far.
 func (d *Document) Broken() bool { return len(d.faults) > 0 }
+
+// FaultsWith are the document's faults with those that others found in its values. A field that has a fault already
+// gets no second one: what could not be read would be called missing as well.
+func (d *Document) FaultsWith(others rule.Faults) rule.Faults {
+	faulty := map[string]bool{}
+	for _, f := range d.faults {
+		faulty[f.Field] = true
+	}
+	for _, f := range others {
+		if f.Field != "" && faulty[f.Field] {
+			continue
+		}
+		if f.At.File == "" {
+			f.At.File = d.file
+		}
+		d.add(f.At, f.Field, f.Value, f.Want)
+	}
+	return d.Faults()
+}
 
 // Faults are all faults found so far, in the order of the file.
 func (d *Document) Faults() rule.Faults {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/origin/internal/config"
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+func init() { register(newCheckConfigCommand) }
+
+func newCheckConfigCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check-config FILE",
+		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			summary, err := checkConfig(args[0])
+			if err != nil {
+				return startError(err)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), summary)
+			return err
+		},
+	}
+}
+
+// checkConfig reads a weir.yaml and the files that it names, collecting the faults of all, so that one run shows them.
+func checkConfig(file string) (summary string, err error) {
+	var faults rule.Faults
+	c, err := config.Load(file, os.LookupEnv)
+	if err = collect(&faults, file, "", err); err != nil {
+		return "", err
+	}
+	var release *rules.Release
+	if c.Rules != "" {
+		release, err = rules.Load(c.Rules)
+		if err = collect(&faults, file, "rules", err); err != nil {
+			return "", err
+		}
+	}
+	issued := &keys.File{}
+	if c.Keys != "" {
+		issued, err = keys.Load(c.Keys)
+		if err = collect(&faults, file, "keys", err); err != nil {
+			return "", err
+		}
+	}
+	if err := faults.Err(); err != nil {
+		return "", err
+	}
+	store := "memory"
+	if c.Store.Valkey != nil {
+		store = c.Store.Valkey.Shown()
+	}
+	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), nil
+}
+
+// collect adds what err tells to faults: the faults in a file, or that a file cannot be read which a field of weir.yaml
+// names. Any other error it returns.
+func collect(faults *rule.Faults, file, field string, err error) error {
+	if more, ok := errors.AsType[rule.Faults](err); ok {
+		*faults = append(*faults, more...)
+		return nil
+	}
+	if unreadable, ok := errors.AsType[*fs.PathError](err); ok && field != "" {
+		*faults = append(*faults, rule.Fault{At: rule.Source{File: file}, Field: field, Value: unreadable.Path, Want: "cannot be read: " + unreadable.Err.Error()})
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// Package admin is the door for operators: metrics, health.
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Readiness tells how a process stands. It can answer requests while Ready, in its rules' failure modes if Degraded.
+type Readiness struct {
+	Ready    bool    `json:"ready"`
+	Degraded bool    `json:"degraded"` // the store does not answer, or a file's newest content was refused
+	Draining bool    `json:"draining"` // the process is about to end
+	Store    Store   `json:"store"`
+	Rules    Content `json:"rules"`
+	Keys     Content `json:"keys"`
+}
+
+// Store is how the store stands.
+type Store struct {
+	Kind string `json:"kind"` // memory or valkey
+	Up   bool   `json:"up"`
+}
+
+// Content is how a followed file stands.
+type Content struct {
+	File    string    `json:"file,omitempty"`
+	Content string    `json:"content,omitempty"` // start of the hex SHA-256 of what is in force
+	Since   time.Time `json:"since,omitzero"`
+	Count   int       `json:"count"`           // rules or keys in force
+	Error   string    `json:"error,omitempty"` // why a newer content was refused
+}
+
+// New is the handler of the admin port. /healthz answers 200 while the process runs at all; /readyz answers 200 while it
+// can take requests, else 503, with a [Readiness] as JSON in either case.
+func New(registry *prometheus.Registry, readiness func() Readiness) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "alive")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r := readiness()
+		w.Header().Set("Content-Type", "application/json")
+		if !r.Ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(r) // a client that is gone reads nothing
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "Weir origin\n\n/metrics  for Prometheus\n/healthz  200 while the process runs\n/readyz   200 while it can take requests, with what stands how\n")
+	})
+	return mux
+}

@@ -1,0 +1,78 @@
+// Package denycache remembers refusals, so that a client that hammers costs the store nothing.
+package denycache
+
+import (
+	"github.com/maypok86/otter/v2"
+
+	"github.com/weirproject/weir/shared/limit"
+)
+
+const (
+	// DefaultSize is how many refusals a process remembers: at about 150 bytes each, some 15 MB.
+	DefaultSize = 100_000
+	// longest is how long one is remembered whatever its wait: what frees a caller early elsewhere (a reset, a refund)
+	// is seen here after that at the latest.
+	longest = 30 * limit.Second
+)
+
+// Cache remembers, by counter, from which cost on calls are refused and until when. It is safe for concurrent use. The
+// zero value is not ready: see [New].
+type Cache[K comparable] struct{ entries *otter.Cache[K, entry] }
+
+type entry struct {
+	cost  int64        // calls of this cost and more are refused
+	opens limit.Micros // the store is asked again from here on
+	frees limit.Micros // such a call is admitted from here on; Never
+	reset limit.Micros // the counter equals a fresh one from here on; Never
+	quota int64
+}
+
+// New makes a cache of at most size entries; the least used go first.
+func New[K comparable](size int) *Cache[K] {
+	return &Cache[K]{otter.Must(&otter.Options[K, entry]{MaximumSize: size})}
+}
+
+// Remember notes the refusal d, decided at now, of a call of some cost. A refusal of a larger cost does not replace a
+// standing one of a smaller, which says more.
+func (c *Cache[K]) Remember(key K, cost int64, d limit.Decision, now limit.Micros) {
+	if d.Allowed {
+		return
+	}
+	if e, ok := c.entries.GetIfPresent(key); ok && e.cost < cost && now < e.opens {
+		return
+	}
+	c.entries.Set(key, entry{
+		cost: cost, opens: now + min(d.RetryAfter, longest),
+		frees: after(now, d.RetryAfter), reset: after(now, d.ResetAfter), quota: d.Limit,
+	})
+}
+
+func after(now, wait limit.Micros) limit.Micros {
+	if wait > limit.Never-now {
+		return limit.Never
+	}
+	return now + wait
+}
+
+func until(now, instant limit.Micros) limit.Micros {
+	if instant == limit.Never {
+		return limit.Never
+	}
+	return max(0, instant-now)
+}
+
+// Refused answers a call at now from memory: the remembered refusal as it stands now, if there is one for its cost that
+// has not opened. It does not allocate.
+func (c *Cache[K]) Refused(key K, cost int64, now limit.Micros) (d limit.Decision, hit bool) {
+	e, ok := c.entries.GetIfPresent(key)
+	if !ok || cost < e.cost || now >= e.opens {
+		return limit.Decision{}, false
+	}
+	return limit.Decision{Limit: e.quota, RetryAfter: until(now, e.frees), ResetAfter: until(now, e.reset)}, true
+}
+
+// CleanUp does the eviction that is due, which otherwise happens in the background of later calls.
+func (c *Cache[K]) CleanUp() { c.entries.CleanUp() }
+
+// Len is about how many refusals are remembered.
+func (c *Cache[K]) Len() int { return c.entries.EstimatedSize() }

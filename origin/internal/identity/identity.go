@@ -1,0 +1,159 @@
+// Package identity finds out who a request is from.
+package identity
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/shared/header"
+)
+
+// Header names that a caller is known by.
+const (
+	KeyHeader     = "X-Api-Key"
+	AddressHeader = "X-Weir-Address" // written by an edge; believed from an edge only
+)
+
+// maxKey bounds what is hashed: no issued key is longer, a header may be.
+const maxKey = 512
+
+// Caller is who a request is from. It is read-only.
+type Caller struct {
+	Key     *keys.Key // nil: none was shown
+	User    *User     // nil: none was verified
+	Address netip.Addr
+}
+
+// User is a verified user.
+type User struct{ Issuer, Tenant, Subject string }
+
+// Verifier tells the user of a bearer token. A token that it cannot verify is an error; one that is not for it is no
+// user, without an error. What a client says about its user outside such a token is never believed.
+type Verifier interface {
+	Verify(token string) (*User, error)
+}
+
+// Resolver finds callers. Keys and Believes must be set; Users may be nil, which verifies nobody. It is safe for
+// concurrent use.
+type Resolver struct {
+	Keys     func() *keys.Table         // the keys in force
+	Believes func(peer netip.Addr) bool // whether a peer is an edge, whose word on addresses counts
+	Users    Verifier
+}
+
+// Resolve finds the caller of a request that came from peer. The code is empty, or tells why the request must be
+// refused before any counter is touched: [header.KeyConflict], [header.KeyMalformed], [header.KeyUnknown].
+func (r *Resolver) Resolve(h http.Header, peer netip.Addr) (Caller, header.Code) {
+	peer = peer.Unmap().WithZone("")
+	c := Caller{Address: r.address(h, peer)}
+	table := r.Keys()
+	text, bearer, shown, code := credential(h, table.Format().Prefix)
+	if code != "" {
+		return c, code
+	}
+	if shown {
+		if c.Key, code = lookup(table, text); code != "" {
+			return c, code
+		}
+	}
+	if bearer != "" && r.Users != nil {
+		user, err := r.Users.Verify(bearer)
+		if err != nil {
+			return c, header.KeyUnknown
+		}
+		c.User = user
+	}
+	return c, ""
+}
+
+// credential finds the one API key of a request, with the bearer token that is none.
+func credential(h http.Header, prefix string) (key, bearer string, shown bool, code header.Code) {
+	lines := h[KeyHeader]
+	if len(lines) > 0 {
+		key, shown = lines[0], true
+	}
+	if len(lines) > 1 || strings.IndexByte(key, ',') >= 0 {
+		// A comma is what an edge sees of two lines; no key has one.
+		return "", "", true, header.KeyConflict
+	}
+	authorization := h["Authorization"]
+	for _, line := range authorization {
+		token, ok := bearerToken(line)
+		if !ok {
+			continue
+		}
+		if !strings.HasPrefix(token, prefix) {
+			bearer = token
+			continue
+		}
+		if shown || len(authorization) > 1 {
+			return "", "", true, header.KeyConflict
+		}
+		key, shown = token, true
+	}
+	return key, bearer, shown, ""
+}
+
+// bearerToken is the token of an Authorization line with that scheme, which is written in any case.
+func bearerToken(line string) (string, bool) {
+	const scheme = "bearer "
+	if len(line) < len(scheme) || !strings.EqualFold(line[:len(scheme)], scheme) {
+		return "", false
+	}
+	return strings.TrimLeft(line[len(scheme):], " "), true
+}
+
+// lookup finds a key, or why there is none. A key that was issued is known whatever it looks like.
+func lookup(table *keys.Table, text string) (*keys.Key, header.Code) {
+	if text == "" || len(text) > maxKey {
+		return nil, header.KeyMalformed
+	}
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return nil, header.KeyMalformed
+		}
+	}
+	var room [maxKey]byte
+	b := room[:copy(room[:], text)]
+	if key := table.Lookup(b); key != nil {
+		return key, ""
+	}
+	if !table.Format().Check(b) {
+		return nil, header.KeyMalformed
+	}
+	return nil, header.KeyUnknown
+}
+
+// address is the client's, as an edge tells it, else the peer's. What cannot be read counts as not told: there is
+// always an address, so that no rule fails to apply.
+func (r *Resolver) address(h http.Header, peer netip.Addr) netip.Addr {
+	lines := h[AddressHeader]
+	if len(lines) != 1 || !r.Believes(peer) {
+		return peer
+	}
+	if a, ok := ParseAddress(lines[0]); ok {
+		return a
+	}
+	return peer
+}
+
+// ParseAddress reads an address as proxies write it: alone, with a port, in brackets, with a zone. An IPv4 address
+// in IPv6 clothing is IPv4.
+func ParseAddress(text string) (netip.Addr, bool) {
+	text = strings.TrimSpace(text)
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().WithZone(""), true
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if text, ok = strings.CutSuffix(inner, "]"); !ok {
+			return netip.Addr{}, false
+		}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return a.Unmap().WithZone(""), true
+}

@@ -1,0 +1,102 @@
+package identity_test
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/weirproject/weir/origin/internal/identity"
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/shared/header"
+)
+
+// Case 19.
+func TestAddressesAreReadInEveryFormThatProxiesWrite(t *testing.T) {
+	for text, want := range map[string]string{
+		"1.2.3.4": "1.2.3.4", " 1.2.3.4 ": "1.2.3.4", "1.2.3.4:80": "1.2.3.4", "::ffff:1.2.3.4": "1.2.3.4", "[::ffff:1.2.3.4]:80": "1.2.3.4",
+		"2001:db8::1": "2001:db8::1", "[2001:db8::1]": "2001:db8::1", "[2001:db8::1]:443": "2001:db8::1", "fe80::1%eth0": "fe80::1", "[fe80::1%eth0]:80": "fe80::1",
+	} {
+		if a, ok := identity.ParseAddress(text); !ok || a.String() != want {
+			t.Errorf("%q: %v %v, want %s", text, a, ok, want)
+		}
+	}
+	for _, text := range []string{"", "unknown", "garbage, 1.2.3.4", "1.2.3.4, 5.6.7.8", "1.2.3", "256.1.1.1", "[1.2.3.4", "::1]", "1.2.3.4:port", "@weir", "/run/x.sock"} {
+		if a, ok := identity.ParseAddress(text); ok {
+			t.Errorf("%q is read as %v", text, a)
+		}
+	}
+}
+
+func resolver(trusted string) *identity.Resolver {
+	table := (&keys.File{}).Table()
+	return &identity.Resolver{
+		Keys:     func() *keys.Table { return table },
+		Believes: func(p netip.Addr) bool { return trusted != "" && netip.MustParsePrefix(trusted).Contains(p) },
+	}
+}
+
+func TestOnlyAnEdgeIsBelievedAboutAddresses(t *testing.T) {
+	for _, c := range []struct {
+		name, trusted, peer string
+		lines               []string
+		want                string
+	}{
+		{"nobody is trusted", "", "192.0.2.1", []string{"198.51.100.1"}, "192.0.2.1"},
+		{"another peer", "10.0.0.0/8", "192.0.2.1", []string{"198.51.100.1"}, "192.0.2.1"},
+		{"an edge", "10.0.0.0/8", "10.1.2.3", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"an edge, mapped", "10.0.0.0/8", "::ffff:10.1.2.3", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"an edge that says nothing", "10.0.0.0/8", "10.1.2.3", nil, "10.1.2.3"},
+		{"an edge that says garbage", "10.0.0.0/8", "10.1.2.3", []string{"unknown"}, "10.1.2.3"},
+		{"an edge that says two", "10.0.0.0/8", "10.1.2.3", []string{"198.51.100.1", "198.51.100.2"}, "10.1.2.3"},
+	} {
+		h := http.Header{"X-Weir-Address": c.lines, "X-Forwarded-For": {"203.0.113.1"}, "X-Real-Ip": {"203.0.113.2"}}
+		caller, code := resolver(c.trusted).Resolve(h, netip.MustParseAddr(c.peer))
+		if code != "" || caller.Address.String() != c.want {
+			t.Errorf("%s: %v %s, want %s", c.name, caller.Address, code, c.want)
+		}
+	}
+}
+
+type verifier map[string]*identity.User
+
+func (v verifier) Verify(token string) (*identity.User, error) {
+	if token == "bad" {
+		return nil, errors.New("bad signature")
+	}
+	return v[token], nil
+}
+
+func TestUsersComeFromVerifiedTokensOnly(t *testing.T) {
+	r := resolver("")
+	r.Users = verifier{"good": {Issuer: "i", Subject: "s"}}
+	for token, want := range map[string]struct {
+		subject string
+		code    header.Code
+	}{"good": {"s", ""}, "other": {"", ""}, "bad": {"", header.KeyUnknown}} {
+		caller, code := r.Resolve(http.Header{"Authorization": {"Bearer " + token}, "X-User": {"root"}}, netip.MustParseAddr("192.0.2.1"))
+		subject := ""
+		if caller.User != nil {
+			subject = caller.User.Subject
+		}
+		if code != want.code || subject != want.subject {
+			t.Errorf("%s: %q %s", token, subject, code)
+		}
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	f.Add("wk_x", "Bearer wk_y", "1.2.3.4:5")
+	f.Add("", "bearer", "[::1")
+	f.Add(",", "Basic \x00", "%")
+	f.Fuzz(func(t *testing.T, key, authorization, address string) {
+		h := http.Header{"X-Api-Key": {key}, "Authorization": {authorization}, "X-Weir-Address": {address}}
+		caller, code := resolver("10.0.0.0/8").Resolve(h, netip.MustParseAddr("10.0.0.1"))
+		if caller.Key != nil || code == "" {
+			t.Errorf("a key of an empty table: %+v %q", caller, code)
+		}
+		if !caller.Address.IsValid() || caller.Address.Is4In6() || caller.Address.Zone() != "" {
+			t.Errorf("address %v", caller.Address)
+		}
+	})
+}

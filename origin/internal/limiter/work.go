@@ -1,0 +1,220 @@
+package limiter
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/weirproject/weir/origin/internal/telemetry"
+	"github.com/weirproject/weir/shared/header"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+// work is the scratch of one check, reused: entry i of each slice is about the same rule.
+type work struct {
+	matched  []rule.Matched
+	rules    []*planned
+	charges  []Charge
+	outcomes []Outcome
+	answers  []answer
+	at       limit.Micros // the instant that the store decided at, by its clock
+	asked    limit.Micros // the instant that the fallback decided at
+}
+
+// answer says what answered for a rule.
+type answer uint8
+
+const (
+	byStore answer = iota
+	byLocal
+	byOpen
+	byClosed
+)
+
+// find collects the rules that apply to a request, with their counters.
+func (w *work) find(n *namer, p *plan, req *Request) {
+	w.matched = p.release.Set.Match(req.Method, req.Path, w.matched[:0])
+	w.rules, w.charges = w.rules[:0], w.charges[:0]
+	for _, m := range w.matched {
+		ru := &p.rules[m.Rule.Index]
+		c := Charge{Limit: m.Rule.Limit, Cost: req.Cost}
+		if n.name(&c.Counter, ru, req, m.Pattern) {
+			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
+		}
+	}
+	w.outcomes, w.answers = resize(w.outcomes, len(w.charges)), resize(w.answers, len(w.charges))
+}
+
+// resize is s with n zero elements.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// view is a rule's decision as headers show it.
+func (w *work) view(i int, d limit.Decision) header.View {
+	ru := w.rules[i].rule
+	return header.View{Rule: ru.Name, Mode: ru.Headers, Limit: ru.Limit, Decision: d}
+}
+
+// fail answers for the charges at indexes by the failure modes of their rules. The local ones are taken together, with
+// charge only, and only if no rule fails closed: a refusal charges nobody.
+func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge bool) {
+	var local []int
+	for _, i := range indexes {
+		w.outcomes[i] = Outcome{Status: Admitted}
+		switch w.rules[i].rule.OnStoreFailure {
+		case rule.Open:
+			w.answers[i] = byOpen
+		case rule.Closed:
+			w.answers[i], w.outcomes[i].Status = byClosed, Refused
+			charge = false
+		default:
+			w.answers[i] = byLocal
+			local = append(local, i)
+		}
+	}
+	if len(local) == 0 {
+		return
+	}
+	charges, outcomes := w.pick(local), make([]Outcome, len(local))
+	if !charge {
+		for i := range charges {
+			charges[i].Cost = 0
+		}
+	}
+	w.asked = now
+	// The fallback is in this process: it always answers.
+	if _, err := fallback.Take(context.Background(), now, charges, outcomes); err != nil {
+		return
+	}
+	for i, at := range local {
+		w.outcomes[at] = outcomes[i]
+	}
+}
+
+// giveBack refunds what the fallback was charged for a request that is refused after all.
+func (w *work) giveBack(fallback Fallback, now limit.Micros) {
+	var local []int
+	for i, a := range w.answers {
+		if a == byLocal && w.outcomes[i].Status == Admitted {
+			local = append(local, i)
+		}
+	}
+	if len(local) > 0 {
+		fallback.Refund(now, w.pick(local), now)
+	}
+}
+
+func (w *work) pick(indexes []int) []Charge {
+	charges := make([]Charge, len(indexes))
+	for i, at := range indexes {
+		charges[i] = w.charges[at]
+	}
+	return charges
+}
+
+func allOf(w *work) []int {
+	all := make([]int, len(w.charges))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// foreign are the charges whose counter holds something that is not ours.
+func (w *work) foreign() (indexes []int) {
+	for i := range w.outcomes {
+		if w.outcomes[i].Status == Foreign {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
+// others are the indexes that are not in some, which ascends.
+func (w *work) others(some []int) (rest []int) {
+	for i := range w.charges {
+		if len(some) > 0 && some[0] == i {
+			some = some[1:]
+			continue
+		}
+		rest = append(rest, i)
+	}
+	return rest
+}
+
+func (w *work) admitted() bool {
+	for i := range w.outcomes {
+		if w.outcomes[i].Status == Refused {
+			return false
+		}
+	}
+	return true
+}
+
+// settle turns one outcome into a view, counts it, and remembers a refusal.
+func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
+	c, ru, o := w.charges[i], w.rules[i], w.outcomes[i]
+	switch w.answers[i] {
+	case byOpen:
+		v.Degraded = true
+		ru.metrics.Count(telemetry.Open, telemetry.Local)
+		return
+	case byClosed:
+		v.Degraded = true
+		v.Code = header.LimiterUnavailable
+		ru.metrics.Count(telemetry.Closed, telemetry.Local)
+		v.Views = append(v.Views, w.view(i, limit.Decision{Limit: c.Limit.Count, RetryAfter: closedRetry, ResetAfter: closedRetry}))
+		return
+	}
+	at, source := w.at, telemetry.Store
+	if w.answers[i] == byLocal {
+		at, source, v.Degraded = w.asked, telemetry.Local, true
+	}
+	d := o.State.Peek(c.Limit, at, c.Cost)
+	if w.admitted() { // charged
+		_, d = o.State.Take(c.Limit, at, c.Cost)
+	}
+	v.Views = append(v.Views, w.view(i, d))
+	switch {
+	case !d.Allowed:
+		ru.metrics.Count(refusal(d), source)
+	case w.admitted():
+		ru.metrics.Count(telemetry.Allow, source)
+	}
+	if c.Cost == 0 || w.answers[i] != byStore {
+		return // a peek proves nothing to later calls; the fallback's word ends when the store is back
+	}
+	if !d.Allowed {
+		p.deny.Remember(c.Counter, c.Cost, d, now)
+	} else if d.Remaining == 0 && w.admitted() {
+		after, _ := o.State.Take(c.Limit, at, c.Cost)
+		p.deny.Remember(c.Counter, 1, after.Peek(c.Limit, at, 1), now)
+	}
+}
+
+// closedRetry is what a client is told while a rule fails closed: the store is looked for twice a second.
+const closedRetry = limit.Second
+
+// foreignLog tells of foreign values at most once in a while: an attacker who can write to the store must not be able to
+// fill the log.
+type foreignLog struct{ next atomic.Int64 }
+
+const foreignEvery = limit.Minute
+
+func (f *foreignLog) tell(log *slog.Logger, w *work, indexes []int, now limit.Micros) {
+	next := f.next.Load()
+	if int64(now) < next || !f.next.CompareAndSwap(next, int64(now+foreignEvery)) {
+		return
+	}
+	for _, i := range indexes {
+		log.Error("a counter's name holds a value that is no counter: its rule answers by on-store-failure until it expires",
+			"rule", w.rules[i].rule.Name, "counter", string(w.charges[i].Counter[:]), "reason", "foreign")
+	}
+}

@@ -1,0 +1,189 @@
+package livefile_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirproject/weir/origin/internal/livefile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// parse takes any content that does not say bad; an empty file is none.
+func parse(_ string, content []byte) (string, error) {
+	if text := string(content); text != "" && !strings.Contains(text, "bad") {
+		return text, nil
+	}
+	return "", errors.New("no good")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type change struct {
+	value string
+	err   error
+}
+
+// follow opens path and follows it until the test ends.
+func follow(t *testing.T, path string) (*livefile.File[string], <-chan change) {
+	t.Helper()
+	f, err := livefile.Open(path, parse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, ended := make(chan change, 16), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- f.Follow(ctx, func(v string, err error) { changes <- change{v, err} }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return f, changes
+}
+
+func next(t *testing.T, changes <-chan change) change {
+	t.Helper()
+	select {
+	case c := <-changes:
+		return c
+	case <-time.After(20 * time.Second):
+		t.Fatal("the change was not seen")
+		return change{}
+	}
+}
+
+func TestEveryWayToReplaceAFileIsSeen(t *testing.T) {
+	ways := map[string]func(t *testing.T, path, text string){
+		"written in place": write,
+		"renamed over": func(t *testing.T, path, text string) {
+			write(t, path+".new", text)
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"removed and made again": func(t *testing.T, path, text string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, text)
+		},
+	}
+	for name, replace := range ways {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "f")
+			write(t, path, "one")
+			f, changes := follow(t, path)
+			for _, text := range []string{"two", "three"} {
+				replace(t, path, text)
+				// A look may fall between two steps of the replacement; the end is what counts.
+				c := next(t, changes)
+				for c.value != text || c.err != nil {
+					c = next(t, changes)
+				}
+				if f.Get() != text || f.Status().Err != nil {
+					t.Errorf("%q in force with %v, want %q", f.Get(), f.Status().Err, text)
+				}
+			}
+		})
+	}
+}
+
+// Kubernetes swaps a link to the folder that the file's own link goes through.
+func TestASwapOfALinkAboveTheFileIsSeen(t *testing.T) {
+	dir := t.TempDir()
+	for _, version := range []string{"v1", "v2"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "f"), version)
+	}
+	link := func(target, name string) {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("v1", "data")
+	link(filepath.Join("data", "f"), "f")
+	_, changes := follow(t, filepath.Join(dir, "f"))
+	link("v2", "data.new")
+	if err := os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if c := next(t, changes); c.value != "v2" || c.err != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestABadContentIsToldOnceWhileTheLastGoodStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "good")
+	f, changes := follow(t, path)
+	inForce := f.Status()
+	for _, content := range []string{"bad", ""} {
+		write(t, path, content)
+		if c := next(t, changes); c.err == nil || c.value != "good" {
+			t.Errorf("%q: %+v", content, c)
+		}
+		if st := f.Status(); f.Get() != "good" || st.Err == nil || st.Content != inForce.Content || st.Since != inForce.Since {
+			t.Errorf("%q: %q in force, %+v", content, f.Get(), st)
+		}
+	}
+	// Back to the very content in force: the trouble is over, though nothing was taken.
+	write(t, path, "good")
+	if c := next(t, changes); c.err != nil || c.value != "good" {
+		t.Errorf("%+v", c)
+	}
+	if st := f.Status(); st.Err != nil || st.Since != inForce.Since {
+		t.Errorf("%+v", st)
+	}
+	// A touch that changes nothing is no change: the next one seen is the next content.
+	write(t, path, "good")
+	write(t, path, "better")
+	if c := next(t, changes); c.value != "better" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAChangeBeforeFollowingIsSeen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "one")
+	f, err := livefile.Open(path, parse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "two")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := f.Follow(ctx, func(v string, err error) {
+		if v != "two" || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		cancel()
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABadFirstContentOpensNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if _, err := livefile.Open(path, parse); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	write(t, path, "bad")
+	if f, err := livefile.Open(path, parse); err == nil {
+		t.Errorf("bad content: %q in force", f.Get())
+	}
+}

@@ -1,0 +1,181 @@
+package rules_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+const good = `version: 1
+rules:
+- name: search-per-key
+  where: origin
+  match: {paths: [/search, "/search/**"], methods: [GET]}
+  by: [key, endpoint]
+  algorithm: sliding-window
+  limit: 100/1m
+  on-store-failure: closed
+  headers: retry-only
+- name: flood-per-address
+  where: edge
+  by: [address]
+  address-prefix: {v4: 24, v6: 56}
+  algorithm: token-bucket
+  limit: 50/1s
+  burst: 200
+  valid-key: {limit: 500/1s, burst: 2000}
+`
+
+func faultsOf(t *testing.T, text string) []string {
+	t.Helper()
+	release, err := rules.Parse("r.yaml", []byte(text))
+	if err == nil {
+		t.Errorf("%q was taken", text)
+		return nil
+	}
+	faults, ok := errors.AsType[rule.Faults](err)
+	if !ok || release != nil {
+		t.Fatalf("%T %v, release %v", err, err, release)
+	}
+	var lines []string
+	for _, f := range faults {
+		lines = append(lines, f.Error())
+	}
+	return lines
+}
+
+func TestEveryFieldReachesItsRule(t *testing.T) {
+	release, err := rules.Parse("r.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(release.Set.Rules) != 2 || release.Number != 0 || len(release.Content) != 12 {
+		t.Fatalf("%+v", release)
+	}
+	origin, edge := release.Set.Rules[0], release.Set.Edge()
+	if origin.Name != "search-per-key" || origin.Where != rule.Origin || origin.Algorithm != rule.SlidingWindow ||
+		origin.Limit != (limit.Limit{Count: 100, Window: limit.Minute}) || !slices.Equal(origin.By, []rule.Part{rule.Key, rule.Endpoint}) ||
+		origin.OnStoreFailure != rule.Closed || origin.Headers != rule.RetryOnly {
+		t.Errorf("origin rule %+v", origin)
+	}
+	if edge == nil || edge.Limit != (limit.Limit{Count: 50, Window: limit.Second, Burst: 200}) || edge.PrefixV4 != 24 || edge.PrefixV6 != 56 ||
+		edge.Valid == nil || *edge.Valid != (limit.Limit{Count: 500, Window: limit.Second, Burst: 2000}) {
+		t.Errorf("edge rule %+v", edge)
+	}
+	for path, want := range map[string]int{"/search": 1, "/search/a/b": 1, "/x/../search": 1, "/%73earch": 1, "/searches": 0} {
+		if n := len(release.Set.Match("GET", path, nil)); n != want {
+			t.Errorf("%s matches %d rules, want %d", path, n, want)
+		}
+	}
+	if n := len(release.Set.Match("POST", "/search", nil)); n != 0 {
+		t.Errorf("POST matches %d rules of GET", n)
+	}
+}
+
+func TestTheContentIsToldApart(t *testing.T) {
+	one, _ := rules.Parse("a", []byte(good))
+	same, _ := rules.Parse("b", []byte(good))
+	other, _ := rules.Parse("a", []byte(good+"# a comment\n"))
+	if one.Content != same.Content || one.Content == other.Content {
+		t.Errorf("contents %s %s %s", one.Content, same.Content, other.Content)
+	}
+}
+
+// What YAML and the rule model find wrong is told together, in the order of the file, each thing once.
+func TestAllMistakesOfBothKindsAreToldAtOnce(t *testing.T) {
+	got := faultsOf(t, `version: 2
+tiers: {free: 1}
+rules:
+- name: Search
+  where: origin
+  by: [user]
+  limit: [1]
+  mode: shadow
+  match: {paths: [], verbs: [GET]}
+- nmae: x
+  where: everywhere
+  by: [key]
+  limit: 100/0m
+`)
+	want := []string{
+		`r.yaml:1:10: version: "2": want version: 1`,
+		`r.yaml:2:1: tiers: is not in this version`,
+		`r.yaml:4:9: rules[0].name: "Search": want 1 to 63 of a-z, 0-9, -`,
+		`r.yaml:6:8: rules[0].by[0]: "user": needs verified users`,
+		`r.yaml:7:10: rules[0].limit: want a single value`,
+		`r.yaml:8:3: rules[0].mode: is not in this version`,
+		`r.yaml:9:18: rules[0].match.paths: want at least one value`,
+		`r.yaml:9:22: rules[0].match.verbs: is unknown: want one of paths, methods`,
+		`r.yaml:10:3: rules[1].nmae: is unknown`,
+		`r.yaml:10:3: rules[1].name: is missing`,
+		`r.yaml:11:10: rules[1].where: "everywhere": want one of edge, origin`,
+		`r.yaml:13:10: rules[1].limit: "100/0m": window must be 1ms to 366d`,
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d faults, want %d", len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("fault %d: %s\nwant %s…", i, got[i], want[i])
+		}
+	}
+	if t.Failed() {
+		t.Log(strings.Join(got, "\n"))
+	}
+}
+
+// A file that limits nothing is more likely half of one than meant.
+func TestAFileThatLimitsNothingIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                 "is empty",
+		"version: 1\n":                     "rules: want at least one rule",
+		"version: 1\nrules: []\n":          "rules: want at least one rule",
+		"version: 1\nrules:\n":             "rules: want a list",
+		"version: 1\nrules: {}\n":          "rules: want a list",
+		"rules:\n- {name: a}\n":            "version: want version: 1",
+		good[:len(good)-len("t: 2000}\n")]: "is not YAML",
+		good[:strings.Index(good, "  by: [address]")]: "rules[1].by: is missing",
+	} {
+		if got := strings.Join(faultsOf(t, text), "\n"); !strings.Contains(got, want) {
+			t.Errorf("%.40q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestFieldsOfLaterVersionsAreRefusedByName(t *testing.T) {
+	for _, field := range []string{"cost: 1", "exact: true", "mode: enforce", "tier: true", "penalty: {}"} {
+		text := strings.Replace(good, "  algorithm: sliding-window", "  "+field, 1)
+		name, _, _ := strings.Cut(field, ":")
+		got := faultsOf(t, text)
+		if len(got) != 1 || !strings.Contains(got[0], "rules[0]."+name+": is not in this version") {
+			t.Errorf("%s: %q", field, got)
+		}
+	}
+}
+
+func TestAFileIsReadUnderItsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.rules.yaml")
+	if _, err := rules.Load(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("version: 1\nrules: [x]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rules.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":2:9: rules[0]: ") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rules.Load(path); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/weirproject/weir/origin/internal/admin"
+	"github.com/weirproject/weir/origin/internal/livefile"
+)
+
+// follow puts each good new content of a file in force until ctx ends; a bad one is told, and the last good stays.
+func follow[T any](ctx context.Context, s *Server, name string, f *livefile.File[T], use func(T)) {
+	s.metrics.FileRefused.WithLabelValues(name)
+	stale := s.metrics.FileStale.WithLabelValues(name)
+	err := f.Follow(ctx, func(value T, err error) {
+		path := f.Status().Path
+		if err != nil {
+			s.metrics.FileRefused.WithLabelValues(name).Inc()
+			stale.Set(1)
+			s.log.Error("a changed file was refused: the last good content stays in force", "file", path, "reason", err.Error())
+			return
+		}
+		stale.Set(0)
+		use(value)
+		s.log.Info("a changed file is in force", "file", path, "content", f.Status().Content)
+	})
+	if err != nil {
+		s.log.Error("cannot follow a file: its changes need a restart", "file", f.Status().Path, "reason", err.Error())
+	}
+}
+
+// Readiness tells how the process stands.
+func (s *Server) Readiness() admin.Readiness {
+	r := admin.Readiness{
+		Draining: s.draining.Load(),
+		Store:    admin.Store{Kind: "memory", Up: true},
+		Rules:    standing(s.rules, len(s.limiter.Release().Set.Rules)),
+	}
+	if s.valkey != nil {
+		r.Store = admin.Store{Kind: "valkey", Up: s.valkey.Up()}
+	}
+	if s.keys != nil {
+		r.Keys = standing(s.keys, s.table().Len())
+	}
+	r.Ready = !r.Draining
+	r.Degraded = !r.Store.Up || r.Rules.Error != "" || r.Keys.Error != ""
+	return r
+}
+
+func standing[T any](f *livefile.File[T], count int) admin.Content {
+	st := f.Status()
+	c := admin.Content{File: st.Path, Content: st.Content, Since: st.Since, Count: count}
+	if st.Err != nil {
+		c.Error = st.Err.Error()
+	}
+	return c
+}
+
+// drain tells load balancers to stay away, takes no new connection, and waits for requests in flight, within bounds. The
+// doors close in the order of their opening, the admin port last: until the end it tells that the process drains.
+func (s *Server) drain() {
+	s.draining.Store(true)
+	s.log.Info("draining: requests in flight may finish", "at_most", drainTime.String())
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	for _, d := range s.doors {
+		if err := d.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			s.log.Warn("requests were cut off: they took too long to finish", "role", d.name)
+			d.server.Close()
+		} else if err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Warn("closing a port failed", "role", d.name, "reason", err.Error())
+		}
+	}
+}
+
+// close releases what Open took.
+func (s *Server) close() {
+	for _, d := range s.doors {
+		d.listener.Close() // closed already after a drain
+	}
+	if s.gateway != nil {
+		s.gateway.Close()
+	}
+	if s.valkey != nil {
+		s.valkey.Close()
+	}
+}

@@ -1,0 +1,213 @@
+// Package server runs an origin process from its configuration until it is told to end.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/admin"
+	"github.com/weirproject/weir/origin/internal/config"
+	"github.com/weirproject/weir/origin/internal/gateway"
+	"github.com/weirproject/weir/origin/internal/identity"
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/livefile"
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/memory"
+	"github.com/weirproject/weir/origin/internal/store/valkey"
+	"github.com/weirproject/weir/origin/internal/telemetry"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+const (
+	// drainTime is how long requests in flight may take to finish once the process was told to end.
+	drainTime = 10 * time.Second
+	// requestHeadTime bounds how long a client may take to send a request's head, and idleTime how long a connection may
+	// wait for its next request.
+	requestHeadTime = 10 * time.Second
+	idleTime        = 2 * time.Minute
+	maxHead         = 128 << 10
+)
+
+// Server is an origin process. Make it with [Open], run it with [Server.Run].
+type Server struct {
+	config  config.Config
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	rules    *livefile.File[*rules.Release]
+	keys     *livefile.File[*keys.Table] // nil without a keys file
+	valkey   *valkey.Store               // nil with the memory store
+	limiter  *limiter.Limiter
+	gateway  *gateway.Gateway
+	doors    []door
+	draining atomic.Bool
+}
+
+// door is a listener with what answers on it.
+type door struct {
+	name     string
+	listener net.Listener
+	server   *http.Server
+}
+
+// Open reads the files that c names, takes the ports, starts connecting to the store. On an error nothing is left open.
+// A store that is not there is no error: the process starts degraded.
+func Open(c config.Config, log *slog.Logger) (*Server, error) {
+	s := &Server{config: c, log: log, metrics: telemetry.New()}
+	if err := s.open(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) open() error {
+	var err error
+	if s.rules, err = livefile.Open(s.config.Rules, rules.Parse); err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	if s.config.Keys != "" {
+		if s.keys, err = livefile.Open(s.config.Keys, parseKeys); err != nil {
+			return fmt.Errorf("keys: %w", err)
+		}
+	}
+	s.metrics.Keys.Set(float64(s.table().Len()))
+	if err := s.makeLimiter(); err != nil {
+		return err
+	}
+	if s.config.Roles.Gateway {
+		s.gateway = gateway.New(gateway.Options{
+			Upstream: s.config.Upstream,
+			Resolver: &identity.Resolver{Keys: s.table, Believes: s.config.Trust.Believes},
+			Limiter:  s.limiter, Metrics: s.metrics, Log: s.log,
+		})
+		if err := s.listen("gateway", s.config.Listen.Gateway, s.gateway); err != nil {
+			return err
+		}
+	}
+	if s.config.Roles.Admin {
+		return s.listen("admin", s.config.Listen.Admin, admin.New(s.metrics.Registry, s.Readiness))
+	}
+	return nil
+}
+
+func parseKeys(name string, content []byte) (*keys.Table, error) {
+	f, err := keys.Parse(name, content)
+	if err != nil {
+		return nil, err
+	}
+	return f.Table(), nil
+}
+
+var noKeys = (&keys.File{}).Table()
+
+// table is the keys in force.
+func (s *Server) table() *keys.Table {
+	if s.keys == nil {
+		return noKeys
+	}
+	return s.keys.Get()
+}
+
+func (s *Server) makeLimiter() error {
+	o := limiter.Options{Secret: s.config.Secrets.Counter, Now: anchoredClock(), Metrics: s.metrics, Log: s.log}
+	local := memory.New(memory.DefaultSize, s.metrics.Overflowed.Inc)
+	o.Store, o.Fallback = local, local
+	if v := s.config.Store.Valkey; v != nil {
+		s.valkey = valkey.New(valkey.Options{
+			Addr: v.Address, Username: v.Username, Password: v.Password, DB: v.DB, Log: s.log, Commands: s.metrics.StoreCommands,
+			OnUp: func(up bool) { s.metrics.StoreUp.Set(oneIf(up)) },
+		})
+		o.Store, o.Deadline = s.valkey, s.config.Store.Deadline
+	} else {
+		s.metrics.StoreUp.Set(1)
+	}
+	if o.Secret == nil { // names in this process's memory only
+		o.Secret = make([]byte, config.MinSecret)
+		if _, err := rand.Read(o.Secret); err != nil {
+			return fmt.Errorf("make a secret for counter names: %w", err)
+		}
+	}
+	s.limiter = limiter.New(o, s.rules.Get())
+	return nil
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// anchoredClock is a wall clock that never steps: read once, then moved on by the monotonic clock.
+func anchoredClock() func() limit.Micros {
+	began := time.Now()
+	base := limit.Micros(began.UnixMicro())
+	return func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) }
+}
+
+func (s *Server) listen(name, address string, handler http.Handler) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen.%s: %w", name, err)
+	}
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.doors = append(s.doors, door{name, l, &http.Server{
+		Handler: handler, Protocols: protocols, ReadHeaderTimeout: requestHeadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do to their connections
+	}})
+	return nil
+}
+
+// Address is where a door listens, by its name in weir.yaml; empty for one that is not open.
+func (s *Server) Address(name string) string {
+	for _, d := range s.doors {
+		if d.name == name {
+			return d.listener.Addr().String()
+		}
+	}
+	return ""
+}
+
+// Run serves until ctx ends, then lets requests in flight finish. It returns the error that ended it early, if one did.
+// A server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.close()
+	following, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { follow(following, s, "rules", s.rules, s.limiter.Use) })
+	if s.keys != nil {
+		background.Go(func() {
+			follow(following, s, "keys", s.keys, func(t *keys.Table) { s.metrics.Keys.Set(float64(t.Len())) })
+		})
+	}
+	defer background.Wait()
+	defer stop()
+
+	ended := make(chan error, len(s.doors))
+	for _, d := range s.doors {
+		background.Go(func() { ended <- d.server.Serve(d.listener) })
+		s.log.Info("listening", "role", d.name, "address", d.listener.Addr().String())
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+	}
+	s.drain()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

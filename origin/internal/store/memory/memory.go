@@ -1,0 +1,179 @@
+// Package memory keeps counters in this process.
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"math/bits"
+	"sync"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+const (
+	// shardCount parts the lock: with 64, callers on 2 to 32 cores seldom meet. A bit set of shards fits a word.
+	shardCount = 64
+	// DefaultSize is how many counters a process keeps: at about 150 bytes each, some 150 MB.
+	DefaultSize = 1_000_000
+	// sweepSteps is how many entries a new counter looks at for ones that have expired: two, so that up to two go for
+	// one that comes.
+	sweepSteps = 2
+)
+
+// Store is a [limiter.Store] and [limiter.Fallback] in memory: exact, bounded, for one process. It never fails.
+// It is safe for concurrent use.
+//
+// When it is full of counters in use, a principal without one shares an overflow counter with all others of its rule
+// and shard. So strangers may be refused together, but memory does not grow and nobody gets in uncounted.
+type Store struct {
+	shards   [shardCount]shard
+	perShard int
+	overflow func()
+}
+
+type shard struct {
+	mu       sync.Mutex
+	counters map[limiter.Counter]counter
+	_        [40]byte // to a cache line of its own
+}
+
+type counter struct {
+	state limit.SlidingWindow
+	until limit.Micros // it equals a fresh one from here on
+}
+
+// New makes a store of at most size counters (an overflow counter a rule and shard is on top). overflow, if not nil, is
+// called for each decision on an overflow counter.
+func New(size int, overflow func()) *Store {
+	s := &Store{perShard: max(1, size/shardCount), overflow: overflow}
+	for i := range s.shards {
+		s.shards[i].counters = map[limiter.Counter]counter{}
+	}
+	return s
+}
+
+// shardOf spreads over the hashed part of the name.
+func shardOf(c *limiter.Counter) uint {
+	return uint(binary.LittleEndian.Uint64(c[len(c)-8:])*0x9e3779b97f4a7c15>>58) % shardCount
+}
+
+// lock locks the shards of all charges in ascending order, so that two checks never wait for each other.
+func (s *Store) lock(charges []limiter.Charge) (set uint64) {
+	for i := range charges {
+		set |= 1 << shardOf(&charges[i].Counter)
+	}
+	for rest := set; rest != 0; rest &= rest - 1 {
+		s.shards[bits.TrailingZeros64(rest)].mu.Lock()
+	}
+	return set
+}
+
+func (s *Store) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+	}
+}
+
+// place is where a counter is kept.
+type place struct {
+	shard *shard
+	name  limiter.Counter
+}
+
+// Take is [limiter.Store.Take]; it decides at now and never fails.
+func (s *Store) Take(_ context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+	locked := s.lock(charges)
+	defer s.unlock(locked)
+	var room [8]place // more rules than a request usually meets: no allocation up to here
+	places, admitted := room[:0], true
+	for i := range charges {
+		c := &charges[i]
+		p, state := s.find(c.Counter, now)
+		places = append(places, p)
+		next, d := state.Take(c.Limit, now, c.Cost)
+		outcomes[i] = limiter.Outcome{Status: limiter.Admitted, State: state}
+		if !d.Allowed {
+			outcomes[i].Status = limiter.Refused
+			admitted = false
+			if next != state { // re-anchored after a clock step
+				p.keep(c.Limit, next, now)
+			}
+		}
+	}
+	for i := range charges {
+		if c := &charges[i]; admitted && c.Cost > 0 {
+			next, _ := outcomes[i].State.Take(c.Limit, now, c.Cost)
+			places[i].keep(c.Limit, next, now)
+		}
+	}
+	return now, nil
+}
+
+// Refund is [limiter.Fallback.Refund].
+func (s *Store) Refund(now limit.Micros, charges []limiter.Charge, charged limit.Micros) {
+	locked := s.lock(charges)
+	defer s.unlock(locked)
+	for i := range charges {
+		c := &charges[i]
+		p, _ := s.find(c.Counter, now)
+		if kept, ok := p.shard.counters[p.name]; ok {
+			p.keep(c.Limit, kept.state.Refund(c.Limit, now, c.Cost, charged), now)
+		}
+	}
+}
+
+// Len is the number of counters kept, expired ones not yet swept included.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		n += len(s.shards[i].counters)
+		s.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// find is the state of a counter with the place that it is kept at. The caller holds the shard's lock.
+func (s *Store) find(c limiter.Counter, now limit.Micros) (place, limit.SlidingWindow) {
+	p := place{&s.shards[shardOf(&c)], c}
+	if _, ok := p.shard.counters[c]; ok {
+		return p, p.state(now)
+	}
+	if over := len(p.shard.counters) - s.perShard; over >= 0 {
+		p.shard.sweep(now, over+sweepSteps)
+		if len(p.shard.counters) >= s.perShard {
+			p.name = c.Overflow()
+			if s.overflow != nil {
+				s.overflow()
+			}
+		}
+	}
+	return p, p.state(now)
+}
+
+func (p place) state(now limit.Micros) limit.SlidingWindow {
+	if kept, ok := p.shard.counters[p.name]; ok && now < kept.until {
+		return kept.state
+	}
+	return limit.SlidingWindow{}
+}
+
+func (p place) keep(l limit.Limit, state limit.SlidingWindow, now limit.Micros) {
+	if _, ok := p.shard.counters[p.name]; !ok {
+		p.shard.sweep(now, sweepSteps)
+	}
+	p.shard.counters[p.name] = counter{state: state, until: now + state.FreshAfter(l, now)}
+}
+
+// sweep looks at some entries, in random order, for ones that have expired.
+func (sh *shard) sweep(now limit.Micros, steps int) {
+	for name, c := range sh.counters {
+		if now >= c.until {
+			delete(sh.counters, name)
+		}
+		if steps--; steps == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package memory_test
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/memory"
+	"github.com/weirproject/weir/origin/internal/store/storetest"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+var seed = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New(memory.DefaultSize, nil) })
+}
+
+func take(s *memory.Store, now limit.Micros, n int, l limit.Limit, cost int64) limiter.Outcome {
+	outcomes := make([]limiter.Outcome, 1)
+	s.Take(context.Background(), now, []limiter.Charge{{Counter: storetest.Name(n), Limit: l, Cost: cost}}, outcomes)
+	return outcomes[0]
+}
+
+func TestTheStoreIsTheSameAlgorithmOverTime(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("repeat with -seed=%d", *seed)
+	r := rand.New(rand.NewPCG(*seed, *seed))
+	s := memory.New(1000, nil)
+	for n := range 200 {
+		l := limit.Limit{Count: 1 + r.Int64N(100), Window: limit.Second}
+		now, want := limit.Micros(r.Int64N(1<<50)), limit.SlidingWindow{}
+		for range 100 {
+			now += limit.Micros(r.Int64N(int64(limit.Second) / 10))
+			if r.IntN(20) == 0 {
+				now -= 3 * limit.Second // the clock steps back
+			}
+			cost := r.Int64N(5)
+			var d limit.Decision
+			want, d = want.Take(l, now, cost)
+			if o := take(s, now, n, l, cost); (o.Status == limiter.Admitted) != d.Allowed {
+				t.Fatalf("%+v at %d cost %d: %+v, package limit %+v", l, now, cost, o, d)
+			}
+		}
+	}
+}
+
+func TestExpiredCountersGo(t *testing.T) {
+	s := memory.New(64_000, nil)
+	l := limit.Limit{Count: 5, Window: limit.Second}
+	now := limit.Hour
+	for n := range 200_000 { // 20 s of ten thousand new principals a second
+		now += 100
+		take(s, now, n, l, 1)
+	}
+	// In use at any time are those of the last two windows, 20,000.
+	if n := s.Len(); n < 10_000 || n > 60_000 {
+		t.Errorf("%d counters kept of 200,000, about 20,000 in use", n)
+	}
+}
+
+func TestAFullStoreNeitherGrowsNorOpens(t *testing.T) {
+	overflowed := 0
+	s := memory.New(640, func() { overflowed++ })
+	l := limit.Limit{Count: 5, Window: limit.Hour}
+	for n := range 100_000 {
+		take(s, limit.Hour, n, l, 1)
+	}
+	if n := s.Len(); n > 640+64 { // an overflow counter a shard
+		t.Errorf("%d counters kept, want at most 704", n)
+	}
+	if overflowed == 0 {
+		t.Error("overflow was not counted")
+	}
+	// All 64 overflow counters are used up by now: a stranger is refused, whoever has a counter is not.
+	if o := take(s, limit.Hour, 1_000_000, l, 1); o.Status != limiter.Refused {
+		t.Errorf("a stranger at a full store: %+v", o)
+	}
+	if o := take(s, limit.Hour, 0, l, 1); o.Status != limiter.Admitted || o.State.Current != 1 {
+		t.Errorf("a principal with a counter of its own: %+v", o)
+	}
+	if o := take(s, 4*limit.Hour, 2_000_000, l, 1); o.Status != limiter.Admitted {
+		t.Errorf("after two windows: %+v", o)
+	}
+}
+
+func TestRefundsMakeNoCounter(t *testing.T) {
+	s := memory.New(1000, nil)
+	l := limit.Limit{Count: 5, Window: limit.Hour}
+	refund := func(n int, cost int64) {
+		s.Refund(limit.Hour, []limiter.Charge{{Counter: storetest.Name(n), Limit: l, Cost: cost}}, limit.Hour)
+	}
+	refund(1, 3)
+	if s.Len() != 0 {
+		t.Error("a refund made a counter")
+	}
+	take(s, limit.Hour, 1, l, 3)
+	refund(1, 2)
+	if o := take(s, limit.Hour, 1, l, 0); o.State.Current != 1 {
+		t.Errorf("3 charged and 2 back leave %d", o.State.Current)
+	}
+}
+
+func TestADecisionAllocatesNothing(t *testing.T) {
+	s := memory.New(1000, nil)
+	charges := []limiter.Charge{
+		{Counter: storetest.Name(1), Limit: limit.Limit{Count: limit.MaxCount, Window: limit.Hour}, Cost: 1},
+		{Counter: storetest.Name(2), Limit: limit.Limit{Count: 10, Window: limit.Hour}, Cost: 1},
+	}
+	outcomes := make([]limiter.Outcome, len(charges))
+	s.Take(context.Background(), limit.Hour, charges, outcomes)
+	if n := testing.AllocsPerRun(1000, func() { s.Take(context.Background(), limit.Hour, charges, outcomes) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	s := memory.New(memory.DefaultSize, nil)
+	l := limit.Limit{Count: limit.MaxCount, Window: limit.Hour}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		outcomes := make([]limiter.Outcome, 1)
+		charges := make([]limiter.Charge, 1)
+		for n := rand.IntN(100_000); pb.Next(); n++ {
+			charges[0] = limiter.Charge{Counter: storetest.Name(n % 100_000), Limit: l, Cost: 1}
+			s.Take(context.Background(), limit.Hour, charges, outcomes)
+		}
+	})
+}
