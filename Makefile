@@ -70,9 +70,9 @@ define verbose
 	@grep -E '^ok|scenarios:|bound: |control: |vectors: |NOT TESTED' build/$(2).log
 endef
 
-vectors: vectors-386 ## The algorithms' vectors on native code, 386 and Wasm; prints how many ran where
+vectors: vectors-386 ## The algorithms' vectors on native code, 386, Wasm and the stores; prints how many ran where
 	@mkdir -p build
-	$(call verbose,-run Vector ./shared/limit ./shared/limit/internal/wasmvectors,vectors)
+	$(call verbose,-run Vector ./shared/limit ./shared/limit/internal/wasmvectors ./origin/internal/store/...,vectors)
 
 # All tests of the algorithms, for what is 32 bits wide there.
 vectors-386: export GOARCH = 386

@@ -180,6 +180,9 @@ func listed[T any](words []word[T]) string {
 // String is the spelling in a rules file.
 func (w Where) String() string { return spelling(wheres, w) }
 
+// ParseAlgorithm reads the spelling in a rules file.
+func ParseAlgorithm(text string) (a Algorithm, ok bool) { return lookup(algorithms, text) }
+
 // String is the spelling in a rules file.
 func (a Algorithm) String() string { return spelling(algorithms, a) }
 

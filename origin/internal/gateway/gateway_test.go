@@ -54,11 +54,11 @@ type faulty struct {
 	err error
 }
 
-func (f *faulty) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+func (f *faulty) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
-		return 0, f.err
+		return f.err
 	}
 	return f.Store.Take(ctx, now, charges, outcomes)
 }

@@ -166,9 +166,7 @@ func refusal(d limit.Decision) telemetry.Outcome {
 
 // ask fills the outcomes of all charges: from the store, and by failure mode for those it has no answer for.
 func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
-	at, err := l.take(ctx, now, w.charges, w.outcomes)
-	w.at = at
-	if err != nil {
+	if err := l.take(ctx, now, w.charges, w.outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
 		w.fail(l.o.Fallback, now, allOf(w), true)
 		return
@@ -192,12 +190,10 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	for i, at := range rest {
 		charges[i] = w.charges[at]
 	}
-	at, err = l.take(ctx, now, charges, outcomes)
-	if err != nil {
+	if err := l.take(ctx, now, charges, outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
 		w.fail(l.o.Fallback, now, rest, true)
 	} else {
-		w.at = at
 		for i, at := range rest {
 			w.outcomes[at] = outcomes[i]
 		}
@@ -207,16 +203,16 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	}
 }
 
-func (l *Limiter) take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) (limit.Micros, error) {
+func (l *Limiter) take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) error {
 	if l.o.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.o.Deadline)
 		defer cancel()
 	}
 	began := time.Now()
-	at, err := l.o.Store.Take(ctx, now, charges, outcomes)
+	err := l.o.Store.Take(ctx, now, charges, outcomes)
 	l.o.Metrics.StoreDuration.WithLabelValues("take").Observe(time.Since(began).Seconds())
-	return at, err
+	return err
 }
 
 func reason(err error) string {

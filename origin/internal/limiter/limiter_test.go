@@ -41,14 +41,14 @@ type world struct {
 	mu     sync.Mutex
 }
 
-func (w *world) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+func (w *world) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
 	w.now += w.lag / 2
 	defer func() { w.now += w.lag / 2 }()
 	if w.fault != nil {
-		return 0, w.fault
+		return w.fault
 	}
 	w.seen = w.seen[:0]
 	asked := append([]limiter.Charge(nil), charges...)
@@ -64,13 +64,13 @@ func (w *world) Take(ctx context.Context, now limit.Micros, charges []limiter.Ch
 			asked[i].Cost = 0 // a foreign value admits nothing, so nothing is charged
 		}
 	}
-	at, err := w.memory.Take(ctx, w.now, asked, outcomes)
+	err := w.memory.Take(ctx, w.now, asked, outcomes)
 	for i, c := range charges {
 		if w.spoilt[c.Counter] {
 			outcomes[i] = limiter.Outcome{Status: limiter.Foreign}
 		}
 	}
-	return at, err
+	return err
 }
 
 func release(t *testing.T, text string) *rules.Release {

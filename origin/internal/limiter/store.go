@@ -5,15 +5,16 @@ import (
 	"fmt"
 
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // Store holds counters. Implementations are safe for concurrent use.
 type Store interface {
-	// Take decides all charges at once, as one atomic step. Only if every one is admitted are they charged, all of
-	// them; otherwise none is. A charge of cost 0 asks without charging. It fills outcomes, which is as long as
-	// charges, and returns the instant that it decided at: now, or the store's own clock where processes share it.
-	// An error, best a [*StoreError], means that nothing is known: the charges may have been made or not.
-	Take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) (at limit.Micros, err error)
+	// Take decides all charges at once, as one atomic step, at now or by the store's own clock where processes share it.
+	// Only if every one is admitted are they charged, all of them; otherwise none is. A charge of cost 0 asks without
+	// charging. It fills outcomes, which is as long as charges. An error, best a [*StoreError], means that nothing is
+	// known: the charges may have been made or not.
+	Take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) error
 }
 
 // Fallback is a store in this process, which answers for rules whose counter cannot be asked.
@@ -25,9 +26,11 @@ type Fallback interface {
 
 // Charge asks for cost from a counter.
 type Charge struct {
-	Counter Counter
-	Limit   limit.Limit
-	Cost    int64
+	Counter   Counter
+	Algorithm rule.Algorithm
+	Limit     limit.Limit
+	Offset    limit.Micros // of a fixed window; 0 for all else
+	Cost      int64
 }
 
 // Status is what a store says about one charge.
@@ -40,11 +43,14 @@ const (
 	Foreign // what is stored under the name is no counter of ours
 )
 
-// Outcome is a store's answer to one charge: the state before it, from which package limit tells the decision. State
-// is meaningless for Foreign.
+// Outcome is a store's answer to one charge.
 type Outcome struct {
 	Status Status
-	State  limit.SlidingWindow
+	// Decision is about this call: with what is left after it where all charges were admitted, so that they were made, else
+	// as the counter stands. It is meaningless for Foreign.
+	Decision limit.Decision
+	// Next is what a call of cost 1 would be answered right after this one, if that was charged.
+	Next limit.Decision
 }
 
 // StoreError is a failed request to a store.

@@ -18,8 +18,6 @@ type work struct {
 	charges  []Charge
 	outcomes []Outcome
 	answers  []answer
-	at       limit.Micros // the instant that the store decided at, by its clock
-	asked    limit.Micros // the instant that the fallback decided at
 }
 
 // answer says what answered for a rule.
@@ -38,7 +36,7 @@ func (w *work) find(n *namer, p *plan, req *Request) {
 	w.rules, w.charges = w.rules[:0], w.charges[:0]
 	for _, m := range w.matched {
 		ru := &p.rules[m.Rule.Index]
-		c := Charge{Limit: m.Rule.Limit, Cost: req.Cost}
+		c := Charge{Algorithm: m.Rule.Algorithm, Limit: m.Rule.Limit, Cost: req.Cost}
 		if n.name(&c.Counter, ru, req, m.Pattern) {
 			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
 		}
@@ -88,9 +86,8 @@ func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge b
 			charges[i].Cost = 0
 		}
 	}
-	w.asked = now
 	// The fallback is in this process: it always answers.
-	if _, err := fallback.Take(context.Background(), now, charges, outcomes); err != nil {
+	if err := fallback.Take(context.Background(), now, charges, outcomes); err != nil {
 		return
 	}
 	for i, at := range local {
@@ -173,13 +170,9 @@ func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
 		v.Views = append(v.Views, w.view(i, limit.Decision{Limit: c.Limit.Count, RetryAfter: closedRetry, ResetAfter: closedRetry}))
 		return
 	}
-	at, source := w.at, telemetry.Store
+	d, source := o.Decision, telemetry.Store
 	if w.answers[i] == byLocal {
-		at, source, v.Degraded = w.asked, telemetry.Local, true
-	}
-	d := o.State.Peek(c.Limit, at, c.Cost)
-	if w.admitted() { // charged
-		_, d = o.State.Take(c.Limit, at, c.Cost)
+		source, v.Degraded = telemetry.Local, true
 	}
 	v.Views = append(v.Views, w.view(i, d))
 	switch {
@@ -194,8 +187,7 @@ func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
 	if !d.Allowed {
 		p.deny.Remember(c.Counter, c.Cost, d, now)
 	} else if d.Remaining == 0 && w.admitted() {
-		after, _ := o.State.Take(c.Limit, at, c.Cost)
-		p.deny.Remember(c.Counter, 1, after.Peek(c.Limit, at, 1), now)
+		p.deny.Remember(c.Counter, 1, o.Next, now)
 	}
 }
 

@@ -39,7 +39,7 @@ type shard struct {
 }
 
 type counter struct {
-	state limit.SlidingWindow
+	state state
 	until limit.Micros // it equals a fresh one from here on
 }
 
@@ -75,39 +75,40 @@ func (s *Store) unlock(set uint64) {
 	}
 }
 
-// place is where a counter is kept.
+// place is where a counter is kept, with its state.
 type place struct {
 	shard *shard
 	name  limiter.Counter
+	state state
 }
 
 // Take is [limiter.Store.Take]; it decides at now and never fails.
-func (s *Store) Take(_ context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+func (s *Store) Take(_ context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
 	locked := s.lock(charges)
 	defer s.unlock(locked)
-	var room [8]place // more rules than a request usually meets: no allocation up to here
+	var room [4]place // as many rules as a request usually meets: no allocation up to here
 	places, admitted := room[:0], true
 	for i := range charges {
 		c := &charges[i]
-		p, state := s.find(c.Counter, now)
-		places = append(places, p)
-		next, d := state.Take(c.Limit, now, c.Cost)
-		outcomes[i] = limiter.Outcome{Status: limiter.Admitted, State: state}
-		if !d.Allowed {
+		places = append(places, s.find(c, now))
+		p := &places[i]
+		outcomes[i] = limiter.Outcome{Status: limiter.Admitted, Decision: p.state.peek(c, now, c.Cost)}
+		if !outcomes[i].Decision.Allowed {
 			outcomes[i].Status = limiter.Refused
 			admitted = false
-			if next != state { // re-anchored after a clock step
-				p.keep(c.Limit, next, now)
+			if next, _ := p.state.take(c, now); next != p.state { // re-anchored after a clock step
+				p.keep(c, next, now)
 			}
 		}
 	}
 	for i := range charges {
-		if c := &charges[i]; admitted && c.Cost > 0 {
-			next, _ := outcomes[i].State.Take(c.Limit, now, c.Cost)
-			places[i].keep(c.Limit, next, now)
+		if c, p := &charges[i], &places[i]; admitted && c.Cost > 0 {
+			next, d := p.state.take(c, now)
+			p.keep(c, next, now)
+			outcomes[i].Decision, outcomes[i].Next = d, next.peek(c, now, 1)
 		}
 	}
-	return now, nil
+	return nil
 }
 
 // Refund is [limiter.Fallback.Refund].
@@ -116,9 +117,9 @@ func (s *Store) Refund(now limit.Micros, charges []limiter.Charge, charged limit
 	defer s.unlock(locked)
 	for i := range charges {
 		c := &charges[i]
-		p, _ := s.find(c.Counter, now)
-		if kept, ok := p.shard.counters[p.name]; ok {
-			p.keep(c.Limit, kept.state.Refund(c.Limit, now, c.Cost, charged), now)
+		p := s.find(c, now)
+		if _, ok := p.shard.counters[p.name]; ok {
+			p.keep(c, p.state.refund(c, now, charged), now)
 		}
 	}
 }
@@ -134,36 +135,37 @@ func (s *Store) Len() int {
 	return n
 }
 
-// find is the state of a counter with the place that it is kept at. The caller holds the shard's lock.
-func (s *Store) find(c limiter.Counter, now limit.Micros) (place, limit.SlidingWindow) {
-	p := place{&s.shards[shardOf(&c)], c}
-	if _, ok := p.shard.counters[c]; ok {
-		return p, p.state(now)
-	}
-	if over := len(p.shard.counters) - s.perShard; over >= 0 {
-		p.shard.sweep(now, over+sweepSteps)
-		if len(p.shard.counters) >= s.perShard {
-			p.name = c.Overflow()
-			if s.overflow != nil {
-				s.overflow()
+// find is a counter with the place that it is kept at. The caller holds the shard's lock.
+func (s *Store) find(c *limiter.Charge, now limit.Micros) place {
+	p := place{shard: &s.shards[shardOf(&c.Counter)], name: c.Counter}
+	if _, ok := p.shard.counters[p.name]; !ok {
+		if over := len(p.shard.counters) - s.perShard; over >= 0 {
+			p.shard.sweep(now, over+sweepSteps)
+			if len(p.shard.counters) >= s.perShard {
+				p.name = c.Counter.Overflow()
+				if s.overflow != nil {
+					s.overflow()
+				}
 			}
 		}
 	}
-	return p, p.state(now)
-}
-
-func (p place) state(now limit.Micros) limit.SlidingWindow {
 	if kept, ok := p.shard.counters[p.name]; ok && now < kept.until {
-		return kept.state
+		p.state = kept.state
+	} else {
+		p.state = fresh(c, now)
 	}
-	return limit.SlidingWindow{}
+	return p
 }
 
-func (p place) keep(l limit.Limit, state limit.SlidingWindow, now limit.Micros) {
+func (p *place) keep(c *limiter.Charge, next state, now limit.Micros) {
 	if _, ok := p.shard.counters[p.name]; !ok {
 		p.shard.sweep(now, sweepSteps)
 	}
-	p.shard.counters[p.name] = counter{state: state, until: now + state.FreshAfter(l, now)}
+	until := limit.Never
+	if after := next.freshAfter(c, now); after < limit.Never-now {
+		until = now + after
+	}
+	p.shard.counters[p.name] = counter{state: next, until: until}
 }
 
 // sweep looks at some entries, in random order, for ones that have expired.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/store/storetest"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/limit/limittest"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
@@ -21,7 +24,7 @@ func TestConformance(t *testing.T) {
 
 func take(s *memory.Store, now limit.Micros, n int, l limit.Limit, cost int64) limiter.Outcome {
 	outcomes := make([]limiter.Outcome, 1)
-	s.Take(context.Background(), now, []limiter.Charge{{Counter: storetest.Name(n), Limit: l, Cost: cost}}, outcomes)
+	s.Take(context.Background(), now, []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, outcomes)
 	return outcomes[0]
 }
 
@@ -47,6 +50,57 @@ func TestTheStoreIsTheSameAlgorithmOverTime(t *testing.T) {
 				t.Fatalf("%+v at %d cost %d: %+v, package limit %+v", l, now, cost, o, d)
 			}
 		}
+	}
+}
+
+// The vectors as far as the port of a store reaches: a peek is for cost 1, costs are validated before.
+func TestTheStoreAnswersTheVectors(t *testing.T) {
+	files, err := limittest.ReadAll(os.DirFS("../../../../shared/limit/testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := memory.New(memory.DefaultSize, nil)
+	cases, calls := 0, 0
+	for name, file := range files {
+		if name == "changed-windows.txt" {
+			continue // a store's counters are named by their window
+		}
+		for _, c := range file {
+			if c.Steps[0].Limit.Count == 0 {
+				continue // a store keeps no counter that was never charged, so a raised limit of 0 begins full
+			}
+			algorithm, ok := rule.ParseAlgorithm(c.Algorithm)
+			if !ok {
+				t.Fatalf("%s:%d: no algorithm %q", name, c.Line, c.Algorithm)
+			}
+			cases++
+			for _, step := range c.Steps {
+				charge := limiter.Charge{Counter: storetest.Name(cases), Algorithm: algorithm, Limit: step.Limit, Offset: c.Offset, Cost: step.Cost}
+				if limit.CheckCost(step.Cost) != nil {
+					continue
+				}
+				if step.Op == limittest.Peek {
+					if step.Cost > 1 {
+						continue
+					}
+					charge.Cost = 0
+				}
+				calls++
+				if step.Op == limittest.Refund {
+					s.Refund(step.Now, []limiter.Charge{charge}, step.Charged)
+					continue
+				}
+				outcomes := make([]limiter.Outcome, 1)
+				s.Take(context.Background(), step.Now, []limiter.Charge{charge}, outcomes)
+				if got := outcomes[0].Decision; got != step.Want || (outcomes[0].Status == limiter.Admitted) != step.Want.Allowed {
+					t.Errorf("%s:%d: case %q:\n got %+v\nwant %+v", name, step.Line, c.Name, got, step.Want)
+				}
+			}
+		}
+	}
+	t.Logf("vectors: memory store %d cases, %d calls", cases, calls)
+	if cases < 100 || calls < 3*cases {
+		t.Errorf("%d calls of %d cases", calls, cases)
 	}
 }
 
@@ -81,7 +135,7 @@ func TestAFullStoreNeitherGrowsNorOpens(t *testing.T) {
 	if o := take(s, limit.Hour, 1_000_000, l, 1); o.Status != limiter.Refused {
 		t.Errorf("a stranger at a full store: %+v", o)
 	}
-	if o := take(s, limit.Hour, 0, l, 1); o.Status != limiter.Admitted || o.State.Current != 1 {
+	if o := take(s, limit.Hour, 0, l, 1); o.Status != limiter.Admitted || o.Decision.Remaining != 3 {
 		t.Errorf("a principal with a counter of its own: %+v", o)
 	}
 	if o := take(s, 4*limit.Hour, 2_000_000, l, 1); o.Status != limiter.Admitted {
@@ -93,7 +147,7 @@ func TestRefundsMakeNoCounter(t *testing.T) {
 	s := memory.New(1000, nil)
 	l := limit.Limit{Count: 5, Window: limit.Hour}
 	refund := func(n int, cost int64) {
-		s.Refund(limit.Hour, []limiter.Charge{{Counter: storetest.Name(n), Limit: l, Cost: cost}}, limit.Hour)
+		s.Refund(limit.Hour, []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, limit.Hour)
 	}
 	refund(1, 3)
 	if s.Len() != 0 {
@@ -101,16 +155,16 @@ func TestRefundsMakeNoCounter(t *testing.T) {
 	}
 	take(s, limit.Hour, 1, l, 3)
 	refund(1, 2)
-	if o := take(s, limit.Hour, 1, l, 0); o.State.Current != 1 {
-		t.Errorf("3 charged and 2 back leave %d", o.State.Current)
+	if o := take(s, limit.Hour, 1, l, 0); o.Decision.Remaining != 4 {
+		t.Errorf("3 charged and 2 back leave %d of 5", o.Decision.Remaining)
 	}
 }
 
 func TestADecisionAllocatesNothing(t *testing.T) {
 	s := memory.New(1000, nil)
 	charges := []limiter.Charge{
-		{Counter: storetest.Name(1), Limit: limit.Limit{Count: limit.MaxCount, Window: limit.Hour}, Cost: 1},
-		{Counter: storetest.Name(2), Limit: limit.Limit{Count: 10, Window: limit.Hour}, Cost: 1},
+		{Counter: storetest.Name(1), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: limit.MaxCount, Window: limit.Hour}, Cost: 1},
+		{Counter: storetest.Name(2), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: 10, Window: limit.Hour}, Cost: 1},
 	}
 	outcomes := make([]limiter.Outcome, len(charges))
 	s.Take(context.Background(), limit.Hour, charges, outcomes)
@@ -127,7 +181,7 @@ func BenchmarkTake(b *testing.B) {
 		outcomes := make([]limiter.Outcome, 1)
 		charges := make([]limiter.Charge, 1)
 		for n := rand.IntN(100_000); pb.Next(); n++ {
-			charges[0] = limiter.Charge{Counter: storetest.Name(n % 100_000), Limit: l, Cost: 1}
+			charges[0] = limiter.Charge{Counter: storetest.Name(n % 100_000), Algorithm: rule.SlidingWindow, Limit: l, Cost: 1}
 			s.Take(context.Background(), limit.Hour, charges, outcomes)
 		}
 	})

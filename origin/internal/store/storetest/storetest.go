@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // start is the instant that stores with a clock of ours begin at; a window of an hour begins there.
@@ -48,14 +49,14 @@ func Name(n int) (c limiter.Counter) {
 }
 
 func charge(n int, count, cost int64) limiter.Charge {
-	return limiter.Charge{Counter: Name(n), Limit: limit.Limit{Count: count, Window: window}, Cost: cost}
+	return limiter.Charge{Counter: Name(n), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: count, Window: window}, Cost: cost}
 }
 
 // take makes one call and tells whether it was admitted as a whole.
 func take(t testing.TB, s limiter.Store, charges ...limiter.Charge) ([]limiter.Outcome, bool) {
 	t.Helper()
 	outcomes := make([]limiter.Outcome, len(charges))
-	if _, err := s.Take(context.Background(), start, charges, outcomes); err != nil {
+	if err := s.Take(context.Background(), start, charges, outcomes); err != nil {
 		t.Error(err)
 		return outcomes, false
 	}
@@ -71,7 +72,7 @@ func take(t testing.TB, s limiter.Store, charges ...limiter.Charge) ([]limiter.O
 func used(t testing.TB, s limiter.Store, n int) int64 {
 	t.Helper()
 	outcomes, _ := take(t, s, charge(n, limit.MaxCount, 0))
-	return outcomes[0].State.Current
+	return limit.MaxCount - outcomes[0].Decision.Remaining
 }
 
 func lastOne(t *testing.T, s limiter.Store) {
@@ -128,7 +129,7 @@ func peekIsFree(t *testing.T, s limiter.Store) {
 		}
 	}
 	take(t, s, charge(1, 1, 1))
-	if outcomes, ok := take(t, s, charge(1, 1, 0)); ok || outcomes[0].State.Current != 1 {
+	if outcomes, ok := take(t, s, charge(1, 1, 0)); ok || outcomes[0].Decision.Remaining != 0 {
 		t.Errorf("a peek at a used-up limit: %v, %+v", ok, outcomes)
 	}
 }
@@ -172,7 +173,7 @@ func manyRules(t *testing.T, s limiter.Store) {
 		t.Fatal("a used-up rule among twenty let the call pass")
 	}
 	for n, o := range outcomes {
-		if (o.Status == limiter.Refused) != (n == 0) || o.State.Current != 1 {
+		if (o.Status == limiter.Refused) != (n == 0) || o.Decision.Remaining != int64(n) {
 			t.Errorf("rule %d: %+v", n, o)
 		}
 	}

@@ -111,10 +111,10 @@ func (s *Store) Up() bool { return s.up.Load() }
 
 // Take is [limiter.Store.Take]: it decides by the server's clock. With a deadline in ctx the server is told: past it
 // the function changes nothing, so that what a server finds in its sockets after a stop charges nobody.
-func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) (limit.Micros, error) {
+func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
 	client := s.client.Load()
 	if client == nil {
-		return 0, &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
+		return &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
 	}
 	reply, err := s.call(ctx, *client, charges)
 	if err == nil && stale(reply) {
@@ -123,9 +123,9 @@ func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Char
 		reply, err = s.call(ctx, *client, charges)
 	}
 	if err != nil {
-		return 0, s.failed(ctx, err)
+		return s.failed(ctx, err)
 	}
-	return read(reply, outcomes)
+	return read(reply, charges, outcomes)
 }
 
 // call sends the check. A server that lost the function, by a restart or FUNCTION FLUSH, gets it and is asked again.
@@ -238,21 +238,38 @@ func (s *Store) failed(ctx context.Context, err error) error {
 
 func stale(reply []int64) bool { return len(reply) == 2 && reply[0] == 1 }
 
-// read takes the function's reply apart.
-func read(reply []int64, outcomes []limiter.Outcome) (limit.Micros, error) {
+// read takes the function's reply apart. The function tells states; decisions follow from them by package limit.
+func read(reply []int64, charges []limiter.Charge, outcomes []limiter.Outcome) error {
 	if stale(reply) {
-		return 0, &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
+		return &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
 	}
 	if len(reply) != 2+4*len(outcomes) || reply[0] != 0 {
-		return 0, &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("reply of %d numbers for %d counters", len(reply), len(outcomes))}
+		return &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("reply of %d numbers for %d counters", len(reply), len(outcomes))}
 	}
+	charged := true
 	for i := range outcomes {
-		r := reply[2+4*i:]
-		status := limiter.Status(r[0])
-		if r[0] < 0 || status > limiter.Foreign {
-			return 0, &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("status %d", r[0])}
+		status := limiter.Status(reply[2+4*i])
+		if reply[2+4*i] < 0 || status > limiter.Foreign {
+			return &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("status %d", reply[2+4*i])}
 		}
-		outcomes[i] = limiter.Outcome{Status: status, State: limit.SlidingWindow{Start: limit.Micros(r[1]), Current: r[2], Previous: r[3]}}
+		outcomes[i] = limiter.Outcome{Status: status}
+		charged = charged && status == limiter.Admitted
 	}
-	return limit.Micros(reply[1]), nil
+	now := limit.Micros(reply[1])
+	for i := range outcomes {
+		c, s := &charges[i], stateOf(reply[2+4*i:])
+		if !charged {
+			outcomes[i].Decision = s.Peek(c.Limit, now, c.Cost)
+			continue
+		}
+		var next limit.SlidingWindow
+		next, outcomes[i].Decision = s.Take(c.Limit, now, c.Cost)
+		outcomes[i].Next = next.Peek(c.Limit, now, 1)
+	}
+	return nil
+}
+
+// stateOf is a counter's state in a reply, as it was before the check.
+func stateOf(r []int64) limit.SlidingWindow {
+	return limit.SlidingWindow{Start: limit.Micros(r[1]), Current: r[2], Previous: r[3]}
 }
