@@ -20,9 +20,10 @@ type FixedWindow struct {
 // [CheckCost] is refused as [Never] and changes nothing.
 func (s FixedWindow) Take(l Limit, now Micros, cost int64, offset Micros) (next FixedWindow, d Decision) {
 	at, keep := s.settle(l, now, offset)
-	d.Allowed, d.RetryAfter = at.fits(l, now, cost)
-	if d.Allowed && cost > 0 {
-		at.Used, keep = at.Used+cost, true
+	if 0 < cost && cost <= l.Count-at.Used {
+		at.Used, d.Allowed, keep = at.Used+cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost)
 	}
 	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, l.Count-at.Used), at.freshAfter(l, now)
 	if keep {

@@ -34,9 +34,11 @@ func FullGCRA(l Limit, now Micros) GCRA {
 // 0 is a peek for cost 1. A cost outside [CheckCost] is refused as [Never] and changes nothing.
 func (s GCRA) Take(l Limit, now Micros, cost int64) (next GCRA, d Decision) {
 	at, level, keep := s.settle(l, now)
-	d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
-	if d.Allowed && cost > 0 {
-		at, level, keep = at.charged(l, now, cost, level), level-cost, true
+	if 0 < cost && cost <= level {
+		at = at.charged(l, now, cost, level)
+		level, d.Allowed, keep = level-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
 	}
 	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), level, at.fullAfter(l, now, level)
 	if keep {

@@ -21,9 +21,10 @@ type LeakyBucket struct {
 // refused as [Never] and changes nothing.
 func (s LeakyBucket) Take(l Limit, now Micros, cost int64) (next LeakyBucket, d Decision) {
 	room, keep := s.room(l, now)
-	d.Allowed, d.RetryAfter = room.fits(l, now, cost)
-	if d.Allowed && cost > 0 {
-		room.Tokens, keep = room.Tokens-cost, true
+	if 0 < cost && cost <= room.Tokens {
+		room.Tokens, d.Allowed, keep = room.Tokens-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = room.fits(l, now, cost)
 	}
 	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), max(0, room.Tokens), room.fullAfter(l, now)
 	if keep {

@@ -42,9 +42,10 @@ func (s SlidingLog) Len() int { return len(s.entries) }
 // refused as [Never] and changes nothing.
 func (s SlidingLog) Take(l Limit, now Micros, cost int64) (next SlidingLog, d Decision) {
 	at, keep := s.settle(l, now)
-	d.Allowed, d.RetryAfter = at.fits(l, now, cost)
-	if d.Allowed && cost > 0 {
-		at, keep = at.with(now, cost), true
+	if 0 < cost && cost <= logQuota(l)-at.used {
+		at, d.Allowed, keep = at.with(now, cost), true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost)
 	}
 	d.Limit, d.Remaining, d.ResetAfter = logQuota(l), max(0, logQuota(l)-at.used), at.freshAfter(l, now)
 	if keep {

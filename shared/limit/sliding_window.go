@@ -24,9 +24,10 @@ type SlidingWindow struct {
 func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (next SlidingWindow, d Decision) {
 	at, keep := s.settle(l, now)
 	left := l.Count - at.used(l, now)
-	d.Allowed, d.RetryAfter = at.fits(l, now, cost, left)
-	if d.Allowed && cost > 0 {
-		at.Current, left, keep = at.Current+cost, left-cost, true
+	if 0 < cost && cost <= left {
+		at.Current, left, d.Allowed, keep = at.Current+cost, left-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost, left)
 	}
 	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, left), at.freshAfter(l, now)
 	if keep {
