@@ -54,15 +54,20 @@ test test-wasm vectors e2e: export CI = true
 
 test: tools build lint unit vectors e2e ## Everything: lint, unit tests under the race detector, vectors on all targets, e2e on real parts
 
-unit:
-	@go test -race $(UNIT)
+# The edge's engine has one goroutine, so the race detector would only cost a minute there; what counts allocations
+# runs without it everywhere, since it allocates itself.
+unit: export WEIR_WASM = $(CURDIR)/build/weir-edge.wasm
+unit: build/weir-edge.wasm
+	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/wasmvectors')
+	@go test ./edge/...
+	@go test -run Alloc $(UNIT) >build/alloc.log 2>&1 || { cat build/alloc.log; exit 1; }
 
 # verbose runs `go test -v $(1)` into the log build/$(2).log, which is long: what passes is told by its summary lines,
 # what fails in full.
 define verbose
 	@echo '$(2): running, log in build/$(2).log'
 	@go test -count=1 -v $(1) >build/$(2).log 2>&1 || { cat build/$(2).log; exit 1; }
-	@grep -E '^ok|scenarios:|vectors:|NOT TESTED' build/$(2).log
+	@grep -E '^ok|scenarios:|bound: |control: |vectors: |NOT TESTED' build/$(2).log
 endef
 
 vectors: vectors-386 ## The algorithms' vectors on native code, 386 and Wasm; prints how many ran where

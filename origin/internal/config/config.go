@@ -35,7 +35,7 @@ type Config struct {
 	File     string // as given to [Load]
 	Roles    Roles
 	Listen   Listen
-	Upstream *url.URL // of the API behind the gateway; nil without that role
+	Upstream *url.URL // of the API behind the gateway; nil if not given, which that role does not allow
 	Store    Store
 	Trust    Trust
 	Rules    string // file of the rules

@@ -43,7 +43,8 @@ func (r *reader) config() Config {
 	c := Config{Roles: r.roles()}
 	c.Listen.Gateway = r.address(r.scalar(r.listen.Get("gateway"), "WEIR_LISTEN_GATEWAY"), "listen.gateway", DefaultGateway, false)
 	c.Listen.Admin = r.address(r.scalar(r.listen.Get("admin"), "WEIR_LISTEN_ADMIN"), "listen.admin", DefaultAdmin, true)
-	if c.Roles.Gateway {
+	// One that is written is checked whatever the roles, which may be wrong themselves.
+	if upstream := r.root.Get("upstream"); c.Roles.Gateway || upstream.Present() {
 		c.Upstream = r.upstream()
 	}
 	c.Store = r.readStore()

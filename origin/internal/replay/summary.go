@@ -180,7 +180,11 @@ func ruleName(r *rule.Rule) string {
 }
 
 func ruleLimit(r *rule.Rule) string {
-	text := rule.FormatRate(r.Limit) + " " + r.Algorithm.String()
+	text := rule.FormatRate(r.Limit)
+	if r.Limit.Burst > 0 {
+		text += " burst " + grouped(r.Limit.Burst)
+	}
+	text += " " + r.Algorithm.String()
 	if r.Tier {
 		text = "by tier " + r.Algorithm.String()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 
 	"github.com/weirproject/weir/origin/internal/admin"
 	"github.com/weirproject/weir/origin/internal/livefile"
@@ -58,24 +57,21 @@ func standing[T any](f *livefile.File[T], count int) admin.Content {
 	return c
 }
 
-// drain tells load balancers to stay away, takes no new connection, and waits for requests in flight, within bounds.
+// drain tells load balancers to stay away, takes no new connection, and waits for requests in flight, within bounds. The
+// doors close in the order of their opening, the admin port last: until the end it tells that the process drains.
 func (s *Server) drain() {
 	s.draining.Store(true)
 	s.log.Info("draining: requests in flight may finish", "at_most", drainTime.String())
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	var wg sync.WaitGroup
 	for _, d := range s.doors {
-		wg.Go(func() {
-			if err := d.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-				s.log.Warn("requests were cut off: they took too long to finish", "role", d.name)
-				d.server.Close()
-			} else if err != nil && !errors.Is(err, http.ErrServerClosed) {
-				s.log.Warn("closing a port failed", "role", d.name, "reason", err.Error())
-			}
-		})
+		if err := d.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			s.log.Warn("requests were cut off: they took too long to finish", "role", d.name)
+			d.server.Close()
+		} else if err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Warn("closing a port failed", "role", d.name, "reason", err.Error())
+		}
 	}
-	wg.Wait()
 }
 
 // close releases what Open took.

@@ -325,6 +325,12 @@ func TestRequestsInFlightFinishWhenTheProcessEnds(t *testing.T) {
 	if r := p.server.Readiness(); r.Ready || !r.Draining {
 		t.Errorf("while draining: %+v", r)
 	}
+	if status, r := p.readiness(); status != 503 || !r.Draining {
+		t.Errorf("/readyz while draining: %d %+v", status, r)
+	}
+	if status, _ := p.get("admin", "/healthz"); status != 200 {
+		t.Errorf("/healthz while draining: %d", status)
+	}
 	close(leave)
 	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200") {
 		t.Errorf("the request in flight got %q, %v", line, err)
