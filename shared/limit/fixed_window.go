@@ -18,14 +18,15 @@ type FixedWindow struct {
 // that a Start beyond the bound of a clock step is re-anchored. offset, 0 to Window-1, shifts the windows of a principal,
 // so that not all of them begin at once; it must be the same at each call. Cost 0 is a peek for cost 1. A cost outside
 // [CheckCost] is refused as [Never] and changes nothing.
-func (s FixedWindow) Take(l Limit, now Micros, cost int64, offset Micros) (FixedWindow, Decision) {
-	at, stepped := s.settle(l, now, offset)
-	if left := l.Count - at.Used; 0 < cost && cost <= left {
-		at.Used += cost
-		return at, Decision{Allowed: true, Limit: l.Count, Remaining: left - cost, ResetAfter: at.freshAfter(l, now)}
+func (s FixedWindow) Take(l Limit, now Micros, cost int64, offset Micros) (next FixedWindow, d Decision) {
+	at, keep := s.settle(l, now, offset)
+	if 0 < cost && cost <= l.Count-at.Used {
+		at.Used, d.Allowed, keep = at.Used+cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost)
 	}
-	d := at.decide(l, now, cost)
-	if stepped {
+	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, l.Count-at.Used), at.freshAfter(l, now)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -33,9 +34,11 @@ func (s FixedWindow) Take(l Limit, now Micros, cost int64, offset Micros) (Fixed
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks for
 // cost 1, so that a limit which is just used up says refused.
-func (s FixedWindow) Peek(l Limit, now Micros, cost int64, offset Micros) Decision {
+func (s FixedWindow) Peek(l Limit, now Micros, cost int64, offset Micros) (d Decision) {
 	at, _ := s.settle(l, now, offset)
-	return at.decide(l, now, cost)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost)
+	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, l.Count-at.Used), at.freshAfter(l, now)
+	return d
 }
 
 // Refund gives back a charge of cost that was taken at the instant charged, never below zero. A window that is over
@@ -78,19 +81,16 @@ func (s FixedWindow) settle(l Limit, now, offset Micros) (at FixedWindow, steppe
 	}
 }
 
-// decide answers for a settled state, without a charge.
-func (s FixedWindow) decide(l Limit, now Micros, cost int64) Decision {
+// fits tells whether a settled state has room for a cost, and if not, after which time it has.
+func (s FixedWindow) fits(l Limit, now Micros, cost int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: l.Count, Remaining: max(0, l.Count-s.Used), ResetAfter: s.freshAfter(l, now)}
 	switch {
 	case cost < 0 || cost > l.Count:
-		d.RetryAfter = Never
-	case cost <= d.Remaining:
-		d.Allowed = true
-	default:
-		d.RetryAfter = sub(add(s.Start, l.Window), now)
+		return false, Never
+	case cost <= l.Count-s.Used:
+		return true, 0
 	}
-	return d
+	return false, sub(add(s.Start, l.Window), now)
 }
 
 func (s FixedWindow) freshAfter(l Limit, now Micros) Micros {

@@ -32,14 +32,16 @@ func FullGCRA(l Limit, now Micros) GCRA {
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged, except
 // that a Spent beyond the bound of a clock step is re-anchored, and a state of another rate is measured by this one. Cost
 // 0 is a peek for cost 1. A cost outside [CheckCost] is refused as [Never] and changes nothing.
-func (s GCRA) Take(l Limit, now Micros, cost int64) (GCRA, Decision) {
-	at, level, anew := s.settle(l, now)
+func (s GCRA) Take(l Limit, now Micros, cost int64) (next GCRA, d Decision) {
+	at, level, keep := s.settle(l, now)
 	if 0 < cost && cost <= level {
 		at = at.charged(l, now, cost, level)
-		return at, Decision{Allowed: true, Limit: l.Capacity(), Remaining: level - cost, ResetAfter: at.fullAfter(l, now)}
+		level, d.Allowed, keep = level-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
 	}
-	d := at.decide(l, now, cost, level)
-	if anew {
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), level, at.fullAfter(l, now, level)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -47,9 +49,11 @@ func (s GCRA) Take(l Limit, now Micros, cost int64) (GCRA, Decision) {
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks for
 // cost 1, so that a limit which is just used up says refused.
-func (s GCRA) Peek(l Limit, now Micros, cost int64) Decision {
+func (s GCRA) Peek(l Limit, now Micros, cost int64) (d Decision) {
 	at, level, _ := s.settle(l, now)
-	return at.decide(l, now, cost, level)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost, level)
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), level, at.fullAfter(l, now, level)
+	return d
 }
 
 // Refund gives cost back, never beyond full. A cost outside [CheckCost] gives nothing back.
@@ -68,22 +72,19 @@ func (s GCRA) Refund(l Limit, now Micros, cost int64) GCRA {
 // FullAfter is the time until the counter equals one never used, 0 when it does, as one of capacity 0 always does.
 func (s GCRA) FullAfter(l Limit, now Micros) Micros {
 	at, level, _ := s.settle(l, now)
-	if level >= l.Capacity() {
-		return 0
-	}
-	return at.fullAfter(l, now)
+	return at.fullAfter(l, now, level)
 }
 
 // settle measures the state by the limit at hand, and says how many whole tokens it holds. A level of the capacity means
 // full, and leaves at.Spent further back than that. A Spent ahead of now holds nothing and waits; one further ahead than
 // a full refill can only come from a clock that went back, and is re-anchored at now, so that nobody waits for longer
-// than that refill because of the step. anew tells that the change is to be kept whatever the verdict.
-func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, anew bool) {
+// than that refill because of the step. keep tells that the change is to be kept whatever the verdict.
+func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, keep bool) {
 	if l.Count == 0 {
 		return s, 0, false
 	}
 	if s.Count != l.Count || s.Window != l.Window {
-		s, anew = s.measuredBy(l, now), true
+		s, keep = s.measuredBy(l, now), true
 	}
 	if uint64(s.Part) >= uint64(s.Count) {
 		return GCRA{Spent: now, Count: l.Count, Window: l.Window}, 0, true // damaged
@@ -93,13 +94,13 @@ func (s GCRA) settle(l Limit, now Micros) (at GCRA, level int64, anew bool) {
 		if elapsed < 0 && -(elapsed+1) >= Micros(mulDivUp(l.Capacity(), int64(l.Window), l.Count)) {
 			return GCRA{Spent: now, Count: l.Count, Window: l.Window}, 0, true
 		}
-		return s, 0, anew
+		return s, 0, keep
 	}
 	earned, _, ok := mulSubDiv(uint64(elapsed), uint64(l.Count), uint64(s.Part), uint64(l.Window))
 	if capacity := l.Capacity(); !ok || earned >= uint64(capacity) {
-		return s, capacity, anew
+		return s, capacity, keep
 	}
-	return s, int64(earned), anew
+	return s, int64(earned), keep
 }
 
 // measuredBy carries the level over to another rate, rounded down where the windows differ. A state without a valid
@@ -147,25 +148,26 @@ func (s GCRA) charged(l Limit, now Micros, cost, level int64) GCRA {
 	return s
 }
 
-// decide answers for a settled state that holds level, without a charge.
-func (s GCRA) decide(l Limit, now Micros, cost, level int64) Decision {
+// fits tells whether a settled state that holds level has room for a cost, and if not, after which time it has.
+func (s GCRA) fits(l Limit, now Micros, cost, level int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: l.Capacity(), Remaining: level}
-	if level < d.Limit {
-		d.ResetAfter = s.fullAfter(l, now)
-	}
 	switch {
-	case cost < 0 || cost > d.Limit:
-		d.RetryAfter = Never
+	case cost < 0 || cost > l.Capacity():
+		return false, Never
 	case cost <= level:
-		d.Allowed = true
-	default:
-		d.RetryAfter = s.earnsAfter(l, now, cost)
+		return true, 0
 	}
-	return d
+	return false, s.earnsAfter(l, now, cost)
 }
 
-func (s GCRA) fullAfter(l Limit, now Micros) Micros { return s.earnsAfter(l, now, l.Capacity()) }
+// fullAfter is the time until a settled state that holds level is full.
+func (s GCRA) fullAfter(l Limit, now Micros, level int64) Micros {
+	capacity := l.Capacity()
+	if level >= capacity {
+		return 0
+	}
+	return s.earnsAfter(l, now, capacity)
+}
 
 // earnsAfter is the time from now until a settled state holds want tokens: Spent + ceil((want·Window + Part) / Count).
 func (s GCRA) earnsAfter(l Limit, now Micros, want int64) Micros {

@@ -19,14 +19,15 @@ type LeakyBucket struct {
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged, except
 // that a Last beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A cost outside [CheckCost] is
 // refused as [Never] and changes nothing.
-func (s LeakyBucket) Take(l Limit, now Micros, cost int64) (LeakyBucket, Decision) {
-	room, stepped := s.room(l, now)
+func (s LeakyBucket) Take(l Limit, now Micros, cost int64) (next LeakyBucket, d Decision) {
+	room, keep := s.room(l, now)
 	if 0 < cost && cost <= room.Tokens {
-		room.Tokens -= cost
-		return leaky(l, room), Decision{Allowed: true, Limit: l.Capacity(), Remaining: room.Tokens, ResetAfter: room.fullAfter(l, now)}
+		room.Tokens, d.Allowed, keep = room.Tokens-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = room.fits(l, now, cost)
 	}
-	d := room.decide(l, now, cost)
-	if stepped {
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), max(0, room.Tokens), room.fullAfter(l, now)
+	if keep {
 		return leaky(l, room), d
 	}
 	return s, d
@@ -34,9 +35,11 @@ func (s LeakyBucket) Take(l Limit, now Micros, cost int64) (LeakyBucket, Decisio
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks for
 // cost 1, so that a bucket which is just full says refused.
-func (s LeakyBucket) Peek(l Limit, now Micros, cost int64) Decision {
+func (s LeakyBucket) Peek(l Limit, now Micros, cost int64) (d Decision) {
 	room, _ := s.room(l, now)
-	return room.decide(l, now, cost)
+	d.Allowed, d.RetryAfter = room.fits(l, now, cost)
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), max(0, room.Tokens), room.fullAfter(l, now)
+	return d
 }
 
 // Refund takes cost out of the bucket, never below empty. A cost outside [CheckCost] takes nothing out.

@@ -315,7 +315,7 @@ func TestBucketMeterAndSchedulerAgreeCallForCall(t *testing.T) {
 			now = randomStep(r, l, now)
 			cost := randomCost(r, l.Capacity())
 			if r.IntN(10) == 0 {
-				cost = r.Int64N(limit.MaxCount)
+				cost := 1 + r.Int64N(l.Capacity())
 				bucket, scheduler, meter = bucket.Refund(l, now, cost), scheduler.Refund(l, now, cost), meter.Refund(l, now, cost)
 			}
 			var want, d limit.Decision

@@ -324,7 +324,10 @@ func TestASuspendedTenantIsDeniedAndComesBack(t *testing.T) {
 		if d := c.Clone().Take(on, now+limit.Second, 6); !d.Allowed {
 			t.Errorf("%s: back in force a second later: %+v", algorithm, d)
 		}
-		c.Refund(off, now, 4, now)
+		c.Refund(off, now, 1, now)
+		if d := c.Peek(on, now, 1); d.Remaining > 7 {
+			t.Errorf("%s: 4 used, 1 given back at limit 0: %+v", algorithm, d)
+		}
 		if d := c.Take(off, now, 1); d.Allowed {
 			t.Errorf("%s: a refund at limit 0 lets a call in: %+v", algorithm, d)
 		}
@@ -336,6 +339,10 @@ func TestAChangedRateForgivesNothing(t *testing.T) {
 	owing := limit.GCRA{Spent: limit.Hour, Part: 5, Count: 10, Window: limit.Second}
 	if d := owing.Peek(limit.Limit{Count: 20, Window: limit.Second}, limit.Hour, 1); d.RetryAfter != 50_001 {
 		t.Errorf("got %+v, want a wait of 50,001 µs", d)
+	}
+	holding := limit.GCRA{Spent: limit.Hour - 1, Count: 1, Window: 3 * limit.Millisecond} // 1/3000
+	if d := holding.Peek(limit.Limit{Count: 1, Window: limit.Millisecond}, limit.Hour, 1); d.RetryAfter != limit.Millisecond {
+		t.Errorf("got %+v, want a wait of a millisecond", d)
 	}
 }
 

@@ -40,14 +40,15 @@ func (s SlidingLog) Len() int { return len(s.entries) }
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged, except
 // that entries beyond the bound of a clock step are re-anchored. Cost 0 is a peek for cost 1. A cost outside [CheckCost] is
 // refused as [Never] and changes nothing.
-func (s SlidingLog) Take(l Limit, now Micros, cost int64) (SlidingLog, Decision) {
-	at, stepped := s.settle(l, now)
-	if left := logQuota(l) - at.used; 0 < cost && cost <= left {
-		at = at.with(now, cost)
-		return at, Decision{Allowed: true, Limit: logQuota(l), Remaining: left - cost, ResetAfter: at.freshAfter(l, now)}
+func (s SlidingLog) Take(l Limit, now Micros, cost int64) (next SlidingLog, d Decision) {
+	at, keep := s.settle(l, now)
+	if 0 < cost && cost <= logQuota(l)-at.used {
+		at, d.Allowed, keep = at.with(now, cost), true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost)
 	}
-	d := at.decide(l, now, cost)
-	if stepped {
+	d.Limit, d.Remaining, d.ResetAfter = logQuota(l), max(0, logQuota(l)-at.used), at.freshAfter(l, now)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -55,9 +56,11 @@ func (s SlidingLog) Take(l Limit, now Micros, cost int64) (SlidingLog, Decision)
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks for
 // cost 1, so that a limit which is just used up says refused.
-func (s SlidingLog) Peek(l Limit, now Micros, cost int64) Decision {
+func (s SlidingLog) Peek(l Limit, now Micros, cost int64) (d Decision) {
 	at, _ := s.settle(l, now)
-	return at.decide(l, now, cost)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost)
+	d.Limit, d.Remaining, d.ResetAfter = logQuota(l), max(0, logQuota(l)-at.used), at.freshAfter(l, now)
+	return d
 }
 
 // Refund gives back a charge of cost that was taken at the instant charged. A charge that is no longer in view, or was
@@ -126,19 +129,16 @@ func (s SlidingLog) with(now Micros, cost int64) SlidingLog {
 	return s
 }
 
-// decide answers for a settled state, without a charge.
-func (s SlidingLog) decide(l Limit, now Micros, cost int64) Decision {
+// fits tells whether a settled state has room for a cost, and if not, after which time it has.
+func (s SlidingLog) fits(l Limit, now Micros, cost int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: logQuota(l), Remaining: max(0, logQuota(l)-s.used), ResetAfter: s.freshAfter(l, now)}
 	switch {
-	case cost < 0 || cost > d.Limit:
-		d.RetryAfter = Never
-	case cost <= d.Remaining:
-		d.Allowed = true
-	default:
-		d.RetryAfter = s.fitsAfter(l, now, s.used+cost-d.Limit)
+	case cost < 0 || cost > logQuota(l):
+		return false, Never
+	case cost <= logQuota(l)-s.used:
+		return true, 0
 	}
-	return d
+	return false, s.fitsAfter(l, now, s.used+cost-logQuota(l))
 }
 
 // fitsAfter is the time until at least excess has gone out of view.

@@ -21,15 +21,16 @@ type SlidingWindow struct {
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged,
 // except that a Start beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A cost outside
 // [CheckCost] is refused as [Never] and changes nothing.
-func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (SlidingWindow, Decision) {
-	at, stepped := s.settle(l, now)
+func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (next SlidingWindow, d Decision) {
+	at, keep := s.settle(l, now)
 	left := l.Count - at.used(l, now)
 	if 0 < cost && cost <= left {
-		at.Current += cost
-		return at, Decision{Allowed: true, Limit: l.Count, Remaining: left - cost, ResetAfter: at.freshAfter(l, now)}
+		at.Current, left, d.Allowed, keep = at.Current+cost, left-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost, left)
 	}
-	d := at.decide(l, now, cost, left)
-	if stepped {
+	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, left), at.freshAfter(l, now)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -37,9 +38,12 @@ func (s SlidingWindow) Take(l Limit, now Micros, cost int64) (SlidingWindow, Dec
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks
 // for cost 1, so that a limit which is just used up says refused.
-func (s SlidingWindow) Peek(l Limit, now Micros, cost int64) Decision {
+func (s SlidingWindow) Peek(l Limit, now Micros, cost int64) (d Decision) {
 	at, _ := s.settle(l, now)
-	return at.decide(l, now, cost, l.Count-at.used(l, now))
+	left := l.Count - at.used(l, now)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost, left)
+	d.Limit, d.Remaining, d.ResetAfter = l.Count, max(0, left), at.freshAfter(l, now)
+	return d
 }
 
 // Refund gives back a charge of cost that was taken at the instant charged. It goes to the window it came from,
@@ -103,19 +107,16 @@ func (s SlidingWindow) used(l Limit, now Micros) int64 {
 	return saturate(s.Current, mulDivUp(s.Previous, int64(inView), int64(l.Window)))
 }
 
-// decide answers for a settled state with left = Count - used, without a charge.
-func (s SlidingWindow) decide(l Limit, now Micros, cost, left int64) Decision {
+// fits tells whether a settled state with left = Count - used has room for a cost, and if not, after which time it has.
+func (s SlidingWindow) fits(l Limit, now Micros, cost, left int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: l.Count, Remaining: max(0, left), ResetAfter: s.freshAfter(l, now)}
 	switch {
 	case cost < 0 || cost > l.Count:
-		d.RetryAfter = Never
+		return false, Never
 	case cost <= left:
-		d.Allowed = true
-	default:
-		d.RetryAfter = s.fitsAfter(l, now, cost)
+		return true, 0
 	}
-	return d
+	return false, s.fitsAfter(l, now, cost)
 }
 
 // fitsAfter is the time until a refused cost fits: the earliest e of this window at which Previous·(Window-e) ≤

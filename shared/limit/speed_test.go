@@ -39,57 +39,52 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 // BenchmarkTake measures one decision: admitted is a counter that neither fills up nor runs dry, with 997 a second so that
 // no division comes out even; refused is one that is hammered.
 func BenchmarkTake(b *testing.B) {
-	l := limit.Limit{Count: 997, Window: limit.Second}
-	const start = limit.Micros(1_760_000_000_000_000) // a wall clock's size
-	bench := func(name string, fresh func(now limit.Micros) func(now limit.Micros) limit.Decision) {
-		for mode, step := range map[string]limit.Micros{"admitted": 1004, "refused": 1} {
-			b.Run(name+"/"+mode, func(b *testing.B) {
-				b.ReportAllocs()
-				now, admitted := start, 0
-				take := fresh(now)
-				for range 500 {
-					take(now)
-				}
-				for mode == "refused" && take(now).Allowed {
-				}
-				for b.Loop() {
-					now += step
-					if take(now).Allowed {
-						admitted++
-					}
-				}
-				if mode == "admitted" && admitted*10 < b.N*9 || mode == "refused" && admitted*10 > b.N && b.N > 1000 {
-					b.Fatalf("%d of %d admitted", admitted, b.N)
-				}
-			})
+	b.Run("token-bucket", func(b *testing.B) { benchmark(b, limit.FullTokenBucket(busy, start), limit.TokenBucket.Take) })
+	b.Run("gcra", func(b *testing.B) { benchmark(b, limit.FullGCRA(busy, start), limit.GCRA.Take) })
+	b.Run("sliding-window", func(b *testing.B) { benchmark(b, limit.SlidingWindow{}, limit.SlidingWindow.Take) })
+	b.Run("fixed-window", func(b *testing.B) {
+		benchmark(b, limit.FixedWindow{}, func(s limit.FixedWindow, l limit.Limit, now limit.Micros, cost int64) (limit.FixedWindow, limit.Decision) {
+			return s.Take(l, now, cost, 0)
+		})
+	})
+	b.Run("leaky-bucket", func(b *testing.B) { benchmark(b, limit.LeakyBucket{}, limit.LeakyBucket.Take) })
+	b.Run("leaky-queue", func(b *testing.B) { benchmark(b, limit.LeakyQueue{}, limit.LeakyQueue.Take) })
+	b.Run("sliding-log", func(b *testing.B) { benchmark(b, limit.SlidingLog{}, limit.SlidingLog.Take) })
+}
+
+var busy = limit.Limit{Count: 997, Window: limit.Second}
+
+const start = limit.Micros(1_760_000_000_000_000) // a wall clock's size
+
+func benchmark[S any](b *testing.B, fresh S, take func(S, limit.Limit, limit.Micros, int64) (S, limit.Decision)) {
+	b.Run("admitted", func(b *testing.B) {
+		b.ReportAllocs()
+		s, l, now, admitted := fresh, busy, start, 0
+		s, _ = take(s, l, now, 500)
+		for range b.N {
+			var d limit.Decision
+			now += 1004
+			if s, d = take(s, l, now, 1); d.Allowed {
+				admitted++
+			}
 		}
-	}
-	bench("token-bucket", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		s := limit.FullTokenBucket(l, now)
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
+		if admitted*10 < b.N*9 {
+			b.Fatalf("%d of %d admitted", admitted, b.N)
+		}
 	})
-	bench("gcra", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		s := limit.FullGCRA(l, now)
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
-	})
-	bench("sliding-window", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		var s limit.SlidingWindow
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
-	})
-	bench("fixed-window", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		var s limit.FixedWindow
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1, 0); return d }
-	})
-	bench("leaky-bucket", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		var s limit.LeakyBucket
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
-	})
-	bench("leaky-queue", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		var s limit.LeakyQueue
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
-	})
-	bench("sliding-log", func(now limit.Micros) func(limit.Micros) limit.Decision {
-		var s limit.SlidingLog
-		return func(now limit.Micros) (d limit.Decision) { s, d = s.Take(l, now, 1); return d }
+	b.Run("refused", func(b *testing.B) {
+		b.ReportAllocs()
+		s, l, now, admitted := fresh, busy, start, 0
+		s, _ = take(s, l, now, 997)
+		for range b.N {
+			var d limit.Decision
+			now++
+			if s, d = take(s, l, now, 1); d.Allowed {
+				admitted++
+			}
+		}
+		if admitted*10 > b.N {
+			b.Fatalf("%d of %d admitted", admitted, b.N)
+		}
 	})
 }

@@ -27,14 +27,15 @@ func FullTokenBucket(l Limit, now Micros) TokenBucket {
 // Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged,
 // except that a Last beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A cost outside
 // [CheckCost] is refused as [Never] and changes nothing.
-func (s TokenBucket) Take(l Limit, now Micros, cost int64) (TokenBucket, Decision) {
-	at, stepped := s.settle(l, now)
+func (s TokenBucket) Take(l Limit, now Micros, cost int64) (next TokenBucket, d Decision) {
+	at, keep := s.sound().refill(l, now)
 	if 0 < cost && cost <= at.Tokens {
-		at.Tokens -= cost
-		return at, Decision{Allowed: true, Limit: l.Capacity(), Remaining: at.Tokens, ResetAfter: at.fullAfter(l, now)}
+		at.Tokens, d.Allowed, keep = at.Tokens-cost, true, true
+	} else {
+		d.Allowed, d.RetryAfter = at.fits(l, now, cost)
 	}
-	d := at.decide(l, now, cost)
-	if stepped {
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), at.Tokens, at.fullAfter(l, now)
+	if keep {
 		return at, d
 	}
 	return s, d
@@ -42,9 +43,11 @@ func (s TokenBucket) Take(l Limit, now Micros, cost int64) (TokenBucket, Decisio
 
 // Peek tells what Take would answer, with Remaining and ResetAfter as they stand before the charge. Cost 0 asks
 // for cost 1, so that a limit which is just used up says refused.
-func (s TokenBucket) Peek(l Limit, now Micros, cost int64) Decision {
-	at, _ := s.settle(l, now)
-	return at.decide(l, now, cost)
+func (s TokenBucket) Peek(l Limit, now Micros, cost int64) (d Decision) {
+	at, _ := s.sound().refill(l, now)
+	d.Allowed, d.RetryAfter = at.fits(l, now, cost)
+	d.Limit, d.Remaining, d.ResetAfter = l.Capacity(), at.Tokens, at.fullAfter(l, now)
+	return d
 }
 
 // Refund gives cost tokens back, never beyond full. A cost outside [CheckCost] gives nothing back.
@@ -52,25 +55,25 @@ func (s TokenBucket) Refund(l Limit, now Micros, cost int64) TokenBucket {
 	if CheckCost(cost) != nil || cost == 0 {
 		return s
 	}
-	at, _ := s.settle(l, now)
+	at, _ := s.sound().refill(l, now)
 	return at.refund(l, cost)
 }
 
 // FullAfter is the time until the bucket is full, 0 when it is, as a bucket of capacity 0 always is.
 func (s TokenBucket) FullAfter(l Limit, now Micros) Micros {
-	at, _ := s.settle(l, now)
+	at, _ := s.sound().refill(l, now)
 	return at.fullAfter(l, now)
 }
 
-// settle brings the level to now. Damaged values count to the strict side.
-func (s TokenBucket) settle(l Limit, now Micros) (at TokenBucket, stepped bool) {
+// sound is s with damaged values counted to the strict side.
+func (s TokenBucket) sound() TokenBucket {
 	if uint64(s.Tokens) > uint64(MaxCount) { // negative ones are larger still
 		s.Tokens, s.Part = 0, 0
 	}
-	return s.refill(l, now)
+	return s
 }
 
-// refill is settle for tokens that may be negative, which a leaky bucket's are when its limit was lowered.
+// refill brings the level to now. Tokens may be negative, as a leaky bucket's are when its limit was lowered.
 //
 // A lowered limit clamps the level, a raised one never refills it. A negative elapsed time counts as zero and leaves
 // Last ahead; a Last further ahead than one full refill can only come from a clock that stepped back, so the bucket is
@@ -105,19 +108,16 @@ func (s TokenBucket) refill(l Limit, now Micros) (at TokenBucket, stepped bool) 
 	return s, false
 }
 
-// decide answers for a settled state, without a charge.
-func (s TokenBucket) decide(l Limit, now Micros, cost int64) Decision {
+// fits tells whether a settled state has room for a cost, and if not, after which time it has.
+func (s TokenBucket) fits(l Limit, now Micros, cost int64) (ok bool, retry Micros) {
 	cost = asked(cost)
-	d := Decision{Limit: l.Capacity(), Remaining: max(0, s.Tokens), ResetAfter: s.fullAfter(l, now)}
 	switch {
-	case cost < 0 || cost > d.Limit:
-		d.RetryAfter = Never
+	case cost < 0 || cost > l.Capacity():
+		return false, Never
 	case cost <= s.Tokens:
-		d.Allowed = true
-	default:
-		d.RetryAfter = s.holdsAfter(l, now, cost)
+		return true, 0
 	}
-	return d
+	return false, s.holdsAfter(l, now, cost)
 }
 
 // refund gives a settled state a checked cost back.
