@@ -77,7 +77,7 @@ func runReplay(cmd *cobra.Command, f replayFlags, name string) (err error) {
 	defer trace.Close()
 	var reader io.Reader = trace
 	clear := func() {}
-	if isTerminal(stderr) {
+	if isTerminal(stderr) && !(f.decisions && isTerminal(cmd.OutOrStdout())) { // a bar between decisions helps nobody
 		p := replay.NewProgress(trace, size, stderr, time.Now)
 		reader, o.Step, clear = p, p.Step, p.Clear
 	}

@@ -347,23 +347,23 @@ func TestTheSummaryTellsWhatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `1,303 calls in 1.3s, 2023-11-14T22:13:20Z to 2023-11-14T22:13:21.3Z; 8 admitted, 1,295 refused
-1 lines could not be read
+1 line could not be read
 2 calls met no enforced rule
-1 calls were earlier than one before them, by at most 799ms
+1 call came earlier than one before, by at most 799ms
 
 RULE            LIMIT                  SEEN   ADMITTED  REFUSED  REFUSED %  PEAK SEEN/s  PEAK ADMITTED/s
 per-key         2/1m sliding-window    1,301  6         1,295    99.54      1,000        6
 trial (shadow)  1/1h gcra              1,300  2         1,298    99.85      1,000        2
 
 per-key
-  1 calls were refused for a cost that the limit can never admit
-  1 calls matched, but have no key to be limited by
+  1 call refused for a cost that the limit can never admit
+  1 call matched without key to be limited by
   most refused:
     433  key=k0
     431  key=k1
 
 trial (shadow)
-  3 calls matched, but have no address to be limited by
+  3 calls matched without address to be limited by
   most refused:
     649  address=2001:db8::/64
     649  address=2001:db8:0:1::/64

@@ -98,17 +98,14 @@ func (s *Summary) Print(w io.Writer, top int) error {
 		fmt.Fprintf(w, ", %s to %s", clock(s.First), clock(s.Last))
 	}
 	fmt.Fprintf(w, "; %s admitted, %s refused\n", grouped(s.Calls-s.Refused), grouped(s.Refused))
-	for _, note := range []struct {
-		n    int64
-		text string
-	}{
-		{s.Bad, "lines could not be read"},
-		{s.Unlimited, "calls met no enforced rule"},
-		{s.Back, "calls were earlier than one before them, by at most " + span(s.MaxBack)},
-		{s.Shed, "counters were dropped before their time, for want of memory: some principals may have been admitted too much"},
+	for _, note := range []note{
+		{s.Bad, "line", "could not be read"},
+		{s.Unlimited, "call", "met no enforced rule"},
+		{s.Back, "call", "came earlier than one before, by at most " + span(s.MaxBack)},
+		{s.Shed, "counter", "dropped before its time, for want of memory: some principals may have been admitted too much"},
 	} {
 		if note.n > 0 {
-			fmt.Fprintf(w, "%s %s\n", grouped(note.n), note.text)
+			fmt.Fprintln(w, note)
 		}
 	}
 	fmt.Fprintln(w)
@@ -131,19 +128,29 @@ func (s *Summary) Print(w io.Writer, top int) error {
 	return nil
 }
 
+// note is a line about n of something.
+type note struct {
+	n          int64
+	noun, text string
+}
+
+func (t note) String() string {
+	if t.n != 1 {
+		t.noun += "s"
+	}
+	return grouped(t.n) + " " + t.noun + " " + t.text
+}
+
 // printMore writes what the table has no room for.
 func (s *RuleStats) printMore(w io.Writer, top int) {
 	var lines []string
-	for _, note := range []struct {
-		n    int64
-		text string
-	}{
-		{s.Never, "were refused for a cost that the limit can never admit"},
-		{s.Void, "had room here, but another rule refused them"},
-		{s.Absent, "matched, but have no " + by(s.Rule) + " to be limited by"},
+	for _, note := range []note{
+		{s.Never, "call", "refused for a cost that the limit can never admit"},
+		{s.Void, "call", "had room here, but met a refusal of another rule"},
+		{s.Absent, "call", "matched without " + by(s.Rule) + " to be limited by"},
 	} {
 		if note.n > 0 {
-			lines = append(lines, grouped(note.n)+" calls "+note.text)
+			lines = append(lines, note.String())
 		}
 	}
 	refused := s.Top(top)
@@ -173,7 +180,11 @@ func ruleName(r *rule.Rule) string {
 }
 
 func ruleLimit(r *rule.Rule) string {
-	text := rule.FormatRate(r.Limit) + " " + r.Algorithm.String()
+	text := rule.FormatRate(r.Limit)
+	if r.Limit.Burst > 0 {
+		text += " burst " + grouped(r.Limit.Burst)
+	}
+	text += " " + r.Algorithm.String()
 	if r.Tier {
 		text = "by tier " + r.Algorithm.String()
 	}
