@@ -3,14 +3,14 @@ package e2e
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/e2e/scenario"
 	"github.com/weirproject/weir/e2e/stand"
 )
 
-// TestScenarios runs each scenario file on each of its targets and says at the end how many ran where.
+// TestScenarios runs each scenario file on each of its targets and says at the end how many ran where, which is fewer
+// under a -run that names one.
 func TestScenarios(t *testing.T) {
 	all, err := scenario.Folder("scenarios")
 	if err != nil {
@@ -20,16 +20,14 @@ func TestScenarios(t *testing.T) {
 	missing := 0
 	for _, target := range scenario.Targets {
 		mine := slices.DeleteFunc(slices.Clone(all), func(s *scenario.Scenario) bool { return !s.On(target) })
-		if faults := stand.Missing(needs[target]...); len(faults) > 0 {
-			missing += len(mine)
-			text := fmt.Sprintf("%d scenarios did not run on %s:\n%s", len(mine), target, strings.Join(faults, "\n"))
-			if stand.InCI() {
-				t.Error(text)
+		t.Run(string(target), func(t *testing.T) {
+			if len(stand.Missing(needs[target]...)) > 0 {
+				missing += len(mine)
+				t.Logf("%d scenarios do not run on %s", len(mine), target)
 			}
-			fmt.Println("NOT TESTED: " + text)
-			continue
-		}
-		t.Run(string(target), func(t *testing.T) { ran[target] = runOn(t, target, mine) })
+			stand.Need(t, needs[target]...)
+			runOn(t, target, mine, func() { ran[target]++ })
+		})
 	}
 	line := "scenarios:"
 	for _, target := range scenario.Targets {
@@ -38,18 +36,19 @@ func TestScenarios(t *testing.T) {
 	fmt.Printf("%s missing %d\n", line, missing)
 }
 
-// runOn plays scenarios on one target and returns how many started. Scenarios with the same rules share a system: one
+// runOn plays scenarios on one target, telling of each that it starts. Scenarios with the same rules share a system: one
 // Envoy for each shape of configuration.
-func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario) int {
+func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, started func()) {
 	if target == scenario.Wasmhost {
 		for _, s := range all {
 			t.Run(s.Name, func(t *testing.T) {
+				started()
 				keyring, keys := issue(t, s)
 				p := player{s: s, on: newFilter(t, s, keyring), keys: keys, keyring: keyring, home: func(a string) string { return a }}
 				p.play(t)
 			})
 		}
-		return len(all)
+		return
 	}
 	groups := map[string][]*scenario.Scenario{}
 	var order []string
@@ -81,11 +80,13 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario) int {
 			for _, s := range group {
 				number++
 				p := player{s: s, on: on, keys: keys[s.Name], keyring: keyring, home: homeOf(number)}
-				t.Run(s.Name, p.play)
+				t.Run(s.Name, func(t *testing.T) {
+					started()
+					p.play(t)
+				})
 			}
 		})
 	}
-	return number
 }
 
 func issue(t *testing.T, s *scenario.Scenario) (*stand.Keyring, map[string]string) {
