@@ -51,7 +51,7 @@ func Compile(d Draft) (*Set, Faults) {
 		c.rule(&d.Rules[i], i)
 	}
 	c.readOverrides(d)
-	if len(c.faults) == 0 {
+	if len(c.faults) == 0 && !d.Partial {
 		c.compare(d)
 	}
 	if len(c.faults) == 0 {
@@ -113,11 +113,8 @@ func (c *compiler) rule(spec *Spec, i int) {
 	r := &c.set.Rules[i]
 	*r = Rule{Name: c.name(spec, i), Terms: t, Quota: &Quota{}, Index: uint32(i), Line: uint32(max(0, spec.At.Line))}
 	t.Where = choose(c, spec.At, ".where", spec.Where, wheres, nil)
-	if _, known := lookup(wheres, spec.Where.Text); !known { // what else it may say depends on the tier
-		choose(c, spec.At, ".algorithm", spec.Algorithm, algorithms, &algorithms[0])
-		if !t.Tier {
-			c.burst(".burst", spec.Burst, c.rate(spec.At, ".limit", spec.Limit))
-		}
+	if _, known := lookup(wheres, spec.Where.Text); !known {
+		c.eitherTier(spec, r)
 		return
 	}
 	if t.Where == Edge {
@@ -245,10 +242,31 @@ func (c *compiler) edge(spec *Spec, r *Rule) {
 	if present(spec.PenaltyAt) {
 		c.fault(spec.PenaltyAt, ".penalty", "", "is for origin rules: want it under where: origin")
 	}
+	c.prefixes(spec, r)
+}
+
+func (c *compiler) prefixes(spec *Spec, r *Rule) {
 	r.PrefixV4 = c.prefix(".address-prefix.v4", spec.PrefixV4, DefaultPrefixV4, 8, 32)
 	r.PrefixV6 = c.prefix(".address-prefix.v6", spec.PrefixV6, DefaultPrefixV6, 16, 128)
 	if r.OuterV6 = c.prefix(".address-prefix.v6-outer", spec.OuterV6, 0, 8, 127); r.OuterV6 >= r.PrefixV6 {
 		c.fault(spec.OuterV6.At, ".address-prefix.v6-outer", spec.OuterV6.Text, "want fewer bits than v6, which has "+strconv.Itoa(r.PrefixV6))
+	}
+}
+
+// eitherTier checks a rule that does not say where it applies: what would be wrong in both tiers.
+func (c *compiler) eitherTier(spec *Spec, r *Rule) {
+	// The default depends on the tier; a token bucket refuses no limit that another algorithm takes.
+	r.Algorithm = choose(c, spec.At, ".algorithm", spec.Algorithm, algorithms, &word[Algorithm]{"", TokenBucket})
+	choose(c, spec.At, ".on-store-failure", spec.OnStoreFailure, failureModes, &failureModes[0])
+	c.prefixes(spec, r)
+	if present(spec.PenaltyAt) {
+		c.penalty(spec)
+	}
+	if _, known := lookup(algorithms, spec.Algorithm.Text); known {
+		c.offset(spec, r)
+	}
+	if !r.Tier {
+		c.ownLimits(spec, r, present(spec.ValidAt))
 	}
 }
 

@@ -24,13 +24,16 @@ func (c *compiler) compare(d Draft) {
 		for _, other := range scopes[key] {
 			if reason := fight(other, r); reason != "" {
 				c.field = "rules[" + strconv.Itoa(i) + "]"
-				c.fault(d.Rules[i].Name.At, ".name", r.Name, "limits the same callers on the same requests as "+other.Name+", "+reason)
+				c.fault(cmp.Or(d.Rules[i].Name.At, d.Rules[i].At), ".name", r.Name, "limits the same callers on the same requests as "+other.Name+", "+reason+": "+wayOut)
 				break
 			}
 		}
 		scopes[key] = append(scopes[key], r)
 	}
 }
+
+// wayOut is how two rules may stand beside each other.
+const wayOut = "want another match or by, one rule in place of both, or limits of which each is stricter somewhere, as 10/1s beside 1000/1h"
 
 // scope is what a rule applies to and whom it limits, as one text.
 func (c *compiler) scope(r *Rule) string {

@@ -12,6 +12,9 @@ type Draft struct {
 	Rules     []Spec
 	Tiers     []TierSpec
 	Overrides []OverrideSpec
+	// Partial tells that some values of the file could not be read and are absent here. Rules are then not compared with
+	// each other: one that lacks its match would seem to apply everywhere.
+	Partial bool
 }
 
 // Spec is a rule as written, before validation. The zero value of a field means that it is absent.

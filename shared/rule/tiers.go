@@ -76,19 +76,28 @@ func (c *compiler) burst(field string, s Scalar, l limit.Limit) limit.Limit {
 
 // limits reads what the rule admits.
 func (c *compiler) limits(spec *Spec, r *Rule) {
+	c.offset(spec, r)
+	if r.Tier && r.Where == Origin {
+		c.tierLimits(spec, r)
+		return
+	}
+	c.ownLimits(spec, r, present(spec.ValidAt) && r.Where == Edge)
+}
+
+func (c *compiler) offset(spec *Spec, r *Rule) {
 	if r.Offset && r.Algorithm != FixedWindow {
 		c.fault(spec.Offset.At, ".offset", spec.Offset.Text, "a "+r.Algorithm.String()+" has no windows to offset: want it under algorithm: fixed-window")
 	}
-	switch {
-	case r.Tier && r.Where == Origin:
-		c.tierLimits(spec, r)
-		return
-	case spec.Limit.Text == unlimited:
+}
+
+// ownLimits reads the limits that the rule itself gives, with the one for known keys or without.
+func (c *compiler) ownLimits(spec *Spec, r *Rule, withValid bool) {
+	if spec.Limit.Text == unlimited {
 		c.fault(spec.Limit.At, ".limit", spec.Limit.Text, "a rule that limits nobody is no rule: want unlimited only in a tier or an override")
 		return
 	}
 	r.Limit = c.ownLimit(spec.At, "", spec.Limit, spec.Burst, r)
-	if present(spec.ValidAt) && r.Where == Edge {
+	if withValid {
 		valid := c.ownLimit(spec.ValidAt, ".valid-key", spec.ValidLimit, spec.ValidBurst, r)
 		r.Valid = &valid
 	}

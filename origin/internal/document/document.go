@@ -43,6 +43,8 @@ type Document struct {
 	aliases int
 	faults  rule.Faults
 	dropped int
+	// shapeless tells that the root is no mapping: everything is absent, for one cause.
+	shapeless bool
 }
 
 // ReadFile parses the file at path, named in faults as name. The error tells why it cannot be read at all; what is
@@ -158,6 +160,9 @@ func (d *Document) Broken() bool { return len(d.faults) > 0 }
 // FaultsWith are the document's faults with those that others found in its values. A field that has a fault already
 // gets no second one, nor do the fields below it: what could not be read would be called missing as well.
 func (d *Document) FaultsWith(others rule.Faults) rule.Faults {
+	if d.shapeless {
+		return d.Faults()
+	}
 	faulty := map[string]bool{}
 	for _, f := range d.faults {
 		faulty[f.Field] = true

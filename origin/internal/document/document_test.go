@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/origin/internal/document"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // read reads text by a small schema, as the packages above do, giving one line a fault.
@@ -159,4 +160,27 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v without a fault", text, got)
 		}
 	})
+}
+
+func TestTextInPlaceOfAMappingIsOneFault(t *testing.T) {
+	for text, want := range map[string]string{
+		"word\n":         `f:1:1: "word": want a mapping with rules`,
+		"rules: [word]":  `f:1:9: rules[0]: "word": want a mapping with name, match`,
+		"rules: [[a]]\n": `f:1:9: rules[0]: want a mapping with name, match`,
+	} {
+		doc := document.Parse("f", []byte(text))
+		list := doc.Root().Fields("rules").Get("rules")
+		if !list.Present() {
+			list.Fault("want a list")
+		}
+		for _, item := range list.Items() {
+			fields := item.Fields("name", "match")
+			fields.Get("name").Fault("is missing")
+			fields.Get("match").Fields("paths").Get("paths").Fault("is missing")
+		}
+		faults := doc.FaultsWith(rule.Faults{{Field: "rules[0].by", Want: "is missing"}})
+		if faults.Error() != want {
+			t.Errorf("%q: got %v, want %s", text, faults, want)
+		}
+	}
 }

@@ -18,6 +18,7 @@ type Value struct {
 	node  ast.Node
 	field string      // path from the root, as rules[2].limit
 	at    rule.Source // where the field's name stands; of an absent value, where its parent begins
+	lost  bool        // part of something that is no mapping, which is the fault: that it is absent is none
 }
 
 // Present tells whether the file holds the value.
@@ -34,8 +35,12 @@ func (v Value) At() rule.Source {
 	return v.doc.source(v.node)
 }
 
-// Fault records that the value is wrong and what is wanted.
+// Fault records that the value is wrong and what is wanted. Of a field of what is no mapping nothing is recorded: the
+// fault is told there.
 func (v Value) Fault(want string) {
+	if v.lost {
+		return
+	}
 	v.doc.add(v.At(), v.field, v.text(), want)
 }
 
@@ -76,6 +81,7 @@ func (v Value) resolve() ast.Node {
 type Fields struct {
 	value Value
 	byKey map[string]Value
+	lost  bool // the value is no mapping
 }
 
 // Fields reads a mapping that may hold the allowed fields. Other fields, and fields given twice, are faults; so is a
@@ -85,13 +91,14 @@ func (v Value) Fields(allowed ...string) Fields { return v.FieldsBut(nil, allowe
 // FieldsBut is Fields with a list of fields that a later version will know: they are refused as such, rather than as
 // a spelling error.
 func (v Value) FieldsBut(later []string, allowed ...string) Fields {
-	f := Fields{value: v, byKey: map[string]Value{}}
+	f := Fields{value: v, byKey: map[string]Value{}, lost: v.lost}
 	if v.node == nil {
 		return f
 	}
 	entries, ok := v.mapping()
 	if !ok {
 		v.Fault("want a mapping with " + strings.Join(allowed, ", "))
+		f.lost, v.doc.shapeless = true, v.doc.shapeless || v.field == ""
 	}
 	for _, entry := range entries {
 		f.entry(entry, allowed, later)
@@ -181,7 +188,7 @@ func (f Fields) Get(name string) Value {
 	if v, ok := f.byKey[name]; ok {
 		return v
 	}
-	return Value{doc: f.value.doc, field: join(f.value.field, name), at: f.value.At()}
+	return Value{doc: f.value.doc, field: join(f.value.field, name), at: f.value.At(), lost: f.lost}
 }
 
 // Items are the elements of a list; none, with a fault, for a value that is no list. An absent value has no items,

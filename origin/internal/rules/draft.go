@@ -39,6 +39,7 @@ func readDraft(doc *document.Document) (d rule.Draft) {
 			Burst:  fields.Get("burst").Scalar(),
 		})
 	}
+	d.Partial = doc.Broken()
 	return d
 }
 

@@ -168,3 +168,21 @@ func TestAFileIsReadUnderItsName(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rule that lost its match to another mistake seems to apply everywhere, where it would fight with others.
+func TestOneMistakeIsOneFault(t *testing.T) {
+	const all = "version: 1\nrules:\n- {name: all, where: origin, by: [key], limit: 1/1s}\n"
+	for text, want := range map[string]string{
+		"word\n":         `r.yaml:1:1: "word": want a mapping with version, tiers, rules, overrides`,
+		all + "- word\n": `r.yaml:4:3: rules[1]: "word": want a mapping with`,
+		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: /a}\n":           `r.yaml:4:59: rules[1].match: "/a": want a mapping`,
+		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: {paths: /a}}\n":  `r.yaml:4:67: rules[1].match.paths: "/a": want a list`,
+		all + "- {name: a, where: origin, by: key, limit: 1/1s}\n":                        `r.yaml:4:32: rules[1].by: "key": want a list`,
+		all + "- {name: a, where: origin, limit: 1/1s}\n":                                 `r.yaml:4:3: rules[1].by: is missing`,
+		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: {path: [/a]}}\n": `r.yaml:4:60: rules[1].match.path: is unknown`,
+	} {
+		if got := faultsOf(t, text); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%q:\n%s\nwant one: %s", text, strings.Join(got, "\n"), want)
+		}
+	}
+}
