@@ -58,6 +58,7 @@ test: tools build lint unit vectors e2e ## Everything: lint, unit tests under th
 # runs without it everywhere, since it allocates itself.
 unit: export WEIR_WASM = $(CURDIR)/build/weir-edge.wasm
 unit: build/weir-edge.wasm
+	@command -v cc >/dev/null || command -v gcc >/dev/null || { echo 'make unit: the race detector needs a C compiler: install gcc or clang (Debian: apt install gcc libc6-dev)' >&2; exit 1; }
 	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/wasmvectors')
 	@go test ./edge/...
 	@go test -run Alloc $(UNIT) >build/alloc.log 2>&1 || { cat build/alloc.log; exit 1; }
