@@ -35,7 +35,7 @@ The key goes to standard output, once: only its hashes are kept.`,
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("key new: %s: %w", file, err)
+				return fmt.Errorf("key new: %w", err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "added %q to %s; this is the key, it is shown this once:\n", who.ID, file)
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)

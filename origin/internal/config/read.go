@@ -48,8 +48,8 @@ func (r *reader) config() Config {
 		c.Upstream = r.upstream()
 	}
 	c.Store = r.readStore()
-	for _, s := range r.list(r.trust.Get("edges"), "WEIR_TRUST_EDGES") {
-		c.Trust.Edges = append(c.Trust.Edges, r.prefix(s))
+	for i, s := range r.list(r.trust.Get("edges"), "WEIR_TRUST_EDGES") {
+		c.Trust.Edges = append(c.Trust.Edges, r.prefix(s, "trust.edges["+strconv.Itoa(i)+"]"))
 	}
 	c.Rules = r.path(r.scalar(r.root.Get("rules"), "WEIR_RULES"), "rules", DefaultRules)
 	c.Keys = r.path(r.scalar(r.root.Get("keys"), "WEIR_KEYS"), "keys", "")
@@ -166,20 +166,20 @@ func portInRange(port string) bool {
 	return port == "" || err == nil && n > 0
 }
 
-func (r *reader) prefix(s rule.Scalar) netip.Prefix {
+func (r *reader) prefix(s rule.Scalar, field string) netip.Prefix {
 	if p, err := netip.ParsePrefix(s.Text); err == nil {
 		if p.Addr() != p.Masked().Addr() {
-			r.fault(s, "trust.edges", "has bits past its length: want "+p.Masked().String())
+			r.fault(s, field, "has bits past its length: want "+p.Masked().String())
 		}
 		if p.Bits() == 0 {
-			r.fault(s, "trust.edges", "trusts everybody: want the networks of your edges")
+			r.fault(s, field, "trusts everybody: want the networks of your edges")
 		}
 		return p.Masked()
 	}
 	if a, err := netip.ParseAddr(s.Text); err == nil && a.Zone() == "" {
 		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
 	}
-	r.fault(s, "trust.edges", "want a network as 10.0.0.0/8, or an address")
+	r.fault(s, field, "want a network as 10.0.0.0/8, or an address")
 	return netip.Prefix{}
 }
 
@@ -267,6 +267,9 @@ func (r *reader) storeURL(s rule.Scalar) *Valkey {
 	return v
 }
 
+// madeBy says how a secret comes to be, up to the name of its file.
+const madeBy = "as made by: head -c 32 /dev/urandom > "
+
 // counterSecret reads the secret that names counters. Processes that share a store must share it, so that there is
 // no safe way to make one up here; with counters in this process's memory nobody else needs it.
 func (r *reader) counterSecret(shared bool) []byte {
@@ -276,7 +279,7 @@ func (r *reader) counterSecret(shared bool) []byte {
 		if shared && !(v.Present() && r.doc.Broken()) {
 			r.faults = append(r.faults, rule.Fault{At: v.At(), Field: "secrets.counter", Want: "is missing: with Valkey, " +
 				"want a list with one file of " + strconv.Itoa(MinSecret) + " or more random bytes, the same for all processes, " +
-				"as made by: head -c 32 /dev/urandom > weir.secret"})
+				madeBy + "weir.secret"})
 		}
 		return nil
 	}
@@ -291,7 +294,7 @@ func (r *reader) counterSecret(shared bool) []byte {
 	}
 	secret, err := os.ReadFile(path)
 	if err != nil {
-		r.fault(s, "secrets.counter[0]", "cannot be read: "+reason(err))
+		r.fault(s, "secrets.counter[0]", "cannot be read: "+reason(err)+": want a file "+madeBy+path)
 		return nil
 	}
 	// Taken whole: a random secret may end in what looks like the end of a line.

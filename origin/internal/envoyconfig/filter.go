@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -77,6 +78,10 @@ func WriteFile(path string, content []byte) (err error) {
 	// Envoy's watch ignores every name but path's.
 	file, err := os.CreateTemp(or(folder, "."), "."+name+"-*")
 	if err != nil {
+		// The temporary name would tell nobody anything.
+		if failed, ok := errors.AsType[*fs.PathError](err); ok {
+			err = failed.Err
+		}
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer func() {

@@ -84,7 +84,7 @@ func (f *File) Encode() []byte {
 func Update(path string, random io.Reader, change func(*File) error) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return err
+		return writeError(path, err)
 	}
 	defer folder.Close() // releases the lock
 	// The folder is locked, since the file itself is replaced.
@@ -99,9 +99,20 @@ func Update(path string, random io.Reader, change func(*File) error) error {
 		return err
 	}
 	if err := change(f); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return replace(path, f.Encode())
+	if err := replace(path, f.Encode()); err != nil {
+		return writeError(path, err)
+	}
+	return nil
+}
+
+// writeError names the file that was to be written in place of the folder or the temporary file that failed.
+func writeError(path string, err error) error {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		err = failed.Err
+	}
+	return fmt.Errorf("write %s: %w", path, err)
 }
 
 // replace writes content beside path, then renames it into place.
