@@ -17,9 +17,7 @@ import (
 func init() { register(newBundleCommand) }
 
 func newBundleCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}
-	cmd.AddCommand(newBundleBuildCommand(), newBundleInspectCommand())
-	return cmd
+	return group(&cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}, newBundleBuildCommand(), newBundleInspectCommand())
 }
 
 func newBundleBuildCommand() *cobra.Command {
@@ -29,13 +27,20 @@ func newBundleBuildCommand() *cobra.Command {
 		Use:   "build",
 		Short: "Compile the edge rule and the issued keys into a bundle",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			content, err := envoyconfig.BuildBundle(rulesFile, keysFile, release, time.Now())
 			if err == nil {
 				err = envoyconfig.WriteFile(out, content)
 			}
 			if err != nil {
 				return fmt.Errorf("bundle build: %w", err)
+			}
+			if b, err := bundle.Decode(content); err == nil && !b.HasRule {
+				does := "refuses malformed keys alone"
+				if !b.HasGate {
+					does = "limits nothing"
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "weir: bundle build: %s has no rule with where: edge: with this bundle an edge %s\n", rulesFile, does)
 			}
 			return nil
 		},

@@ -22,10 +22,11 @@ func newCheckConfigCommand() *cobra.Command {
 		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			summary, err := checkConfig(args[0])
+			summary, warnings, err := checkConfig(args[0])
 			if err != nil {
 				return startError(err)
 			}
+			fmt.Fprint(cmd.ErrOrStderr(), warnings)
 			_, err = fmt.Fprint(cmd.OutOrStdout(), summary)
 			return err
 		},
@@ -33,37 +34,54 @@ func newCheckConfigCommand() *cobra.Command {
 }
 
 // checkConfig reads a weir.yaml and the files that it names, collecting the faults of all, so that one run shows them.
-func checkConfig(file string) (summary string, err error) {
+func checkConfig(file string) (summary, warnings string, err error) {
 	var faults rule.Faults
 	c, err := config.Load(file, os.LookupEnv)
 	if err = collect(&faults, file, "", err); err != nil {
-		return "", err
+		return "", "", err
 	}
 	var release *rules.Release
 	if c.Rules != "" {
 		release, err = rules.Load(c.Rules)
 		if err = collect(&faults, file, "rules", err); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	issued := &keys.File{}
 	if c.Keys != "" {
 		issued, err = keys.Load(c.Keys)
 		if err = collect(&faults, file, "keys", err); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	if err := faults.Err(); err != nil {
-		return "", err
+		return "", "", err
 	}
 	store := "memory"
 	if c.Store.Valkey != nil {
 		store = c.Store.Valkey.Shown()
 	}
-	for _, w := range release.Warnings {
-		summary += fmt.Sprintf("warning: %v\n", w)
+	told := release.Warnings
+	if c.Keys == "" {
+		told = append(told[:len(told):len(told)], keyless(c.Rules, release.Set)...)
 	}
-	return summary + fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), nil
+	for _, w := range told {
+		warnings += fmt.Sprintf("warning: %v\n", w)
+	}
+	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), warnings, nil
+}
+
+// keyless tells which rules limit nobody without a keys file.
+func keyless(file string, set *rule.Set) (warnings rule.Faults) {
+	known := rule.Parts(0).With(rule.Address).With(rule.User)
+	for i := range set.Rules {
+		r := &set.Rules[i]
+		if _, missing := r.Principal(known, nil); missing != nil {
+			warnings = append(warnings, rule.Fault{At: rule.Source{File: file, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", i), Value: missing.String(),
+				Want: "needs keys, of which weir.yaml names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"})
+		}
+	}
+	return warnings
 }
 
 // collect adds what err tells to faults: the faults in a file, or that a file cannot be read which a field of weir.yaml

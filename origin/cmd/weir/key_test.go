@@ -128,3 +128,35 @@ func TestBundleGoesFromFilesToEnvoy(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorsNameAFileOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(file, []byte("word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := invoke(t, newKeyCommand(), "new", "--id", "a", "--keys", file); err == nil || strings.Count(err.Error(), file) != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// What a file leaves open is said, although nothing in it is wrong.
+func TestRulesThatLimitNobodyAreToldOnStandardError(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	for name, content := range map[string]string{
+		"weir.rules.yaml": "version: 1\nrules:\n- {name: a, where: origin, by: [key], limit: 1/1s}\n",
+		"weir.yaml":       "upstream: http://127.0.0.1:8090\n",
+	} {
+		if err := os.WriteFile(at(name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, note, err := invoke(t, newCheckConfigCommand(), at("weir.yaml"))
+	if err != nil || strings.Contains(out, "warning") || !strings.Contains(note, at("weir.rules.yaml")+":3: rules[0].by: \"key\": needs keys") {
+		t.Errorf("check-config: %v\n%s%s", err, out, note)
+	}
+	_, note, err = invoke(t, newBundleCommand(), "build", "--rules", at("weir.rules.yaml"), "-o", at("bundle.bin"))
+	if err != nil || strings.Count(note, "\n") != 1 || !strings.Contains(note, "limits nothing") {
+		t.Errorf("bundle build: %v\n%s", err, note)
+	}
+}

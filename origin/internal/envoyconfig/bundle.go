@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // KeyHeader is where clients put their API key.
@@ -15,9 +17,15 @@ const KeyHeader = "x-api-key"
 
 // BuildBundle compiles the edge rule of a rules file, with the issued keys, for the edges. keysFile may be empty:
 // then edges do not look at keys. The error is a [rule.Faults] with everything wrong in a file, or says why it cannot
-// be read.
+// be read; what is wrong with both files is told at once.
 func BuildBundle(rulesFile, keysFile string, release uint64, built time.Time) ([]byte, error) {
 	loaded, err := rules.Load(rulesFile)
+	var issued *keys.File
+	if keysFile != "" {
+		var keysErr error
+		issued, keysErr = keys.Load(keysFile)
+		err = both(err, keysErr)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -26,11 +34,7 @@ func BuildBundle(rulesFile, keysFile string, release uint64, built time.Time) ([
 		Built:   limit.Micros(built.UnixMicro()),
 		Rule:    loaded.Set.Edge(),
 	}
-	if keysFile != "" {
-		issued, err := keys.Load(keysFile)
-		if err != nil {
-			return nil, err
-		}
+	if issued != nil {
 		content.Gate = &bundle.Gate{KeyHeader: KeyHeader, Format: issued.Format, HashKey: issued.HashKey}
 		for _, entry := range issued.Entries {
 			content.KeyHashes = append(content.KeyHashes, entry.EdgeHash)
@@ -41,4 +45,19 @@ func BuildBundle(rulesFile, keysFile string, release uint64, built time.Time) ([
 		return nil, fmt.Errorf("%s: %w", rulesFile, err)
 	}
 	return encoded, nil
+}
+
+// both joins two errors, of which each may be nil; faults of two files stay faults.
+func both(a, b error) error {
+	first, ok := errors.AsType[rule.Faults](a)
+	second, too := errors.AsType[rule.Faults](b)
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case ok && too:
+		return append(first[:len(first):len(first)], second...)
+	}
+	return errors.Join(a, b)
 }

@@ -195,8 +195,8 @@ func TestPushReplacesTheFileWhole(t *testing.T) {
 	if err := envoyconfig.WriteFilter(filepath.Join(folder, "filter.pb"), nil); err == nil {
 		t.Error("a file whose format Envoy cannot tell was written")
 	}
-	if err := envoyconfig.WriteFile(filepath.Join(folder, "absent", "filter.json"), nil); err == nil {
-		t.Error("no error for a folder that is not there")
+	if err := envoyconfig.WriteFile(filepath.Join(folder, "absent", "filter.json"), nil); err == nil || strings.Contains(err.Error(), ".filter.json-") {
+		t.Errorf("a folder that is not there: %v, want an error without the temporary name", err)
 	}
 }
 
@@ -238,5 +238,14 @@ func TestBundleIsBuiltFromTheFiles(t *testing.T) {
 	broken := write("broken.yaml", "version: 1\nrules:\n- {name: flood, where: egde, by: [address], limit: 5/1s}\n")
 	if _, err = envoyconfig.BuildBundle(broken, keys, 0, time.UnixMicro(42)); err == nil || !strings.Contains(err.Error(), broken+":3:") {
 		t.Errorf("error %v does not name file and line", err)
+	}
+	brokenKeys := write("word.yaml", "word\n")
+	if _, err = envoyconfig.BuildBundle(broken, brokenKeys, 0, time.UnixMicro(42)); err == nil ||
+		!strings.Contains(err.Error(), broken+":3:") || strings.Count(err.Error(), brokenKeys+":1:1: ") != 1 {
+		t.Errorf("error %v does not tell of both files, each mistake once", err)
+	}
+	if _, err = envoyconfig.BuildBundle(broken, folder+"/absent", 0, time.UnixMicro(42)); err == nil ||
+		!strings.Contains(err.Error(), broken+":3:") || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("error %v does not tell of both files", err)
 	}
 }
