@@ -17,7 +17,9 @@ import (
 func init() { register(newBundleCommand) }
 
 func newBundleCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}, newBundleBuildCommand(), newBundleInspectCommand())
+	cmd := &cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}
+	cmd.AddCommand(newBundleBuildCommand(), newBundleInspectCommand())
+	return cmd
 }
 
 func newBundleBuildCommand() *cobra.Command {
