@@ -260,3 +260,24 @@ func TestAnAPIWithoutGRPCIsToldOnce(t *testing.T) {
 		t.Errorf("logged:\n%s", text)
 	}
 }
+
+// A client that half-closes after its request still reads the answer.
+func TestARefusalIsToldToAClientThatClosedItsSide(t *testing.T) {
+	s := start(t, settings{rules: "version: 1\nrules:\n- {name: r, where: origin, by: [address], limit: 1/1h}\n"}, nil)
+	s.get("/")
+	for range 50 { // whether the server sees the end before or after it has decided is a race
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(c).ReadString('\n')
+		c.Close()
+		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 429") {
+			t.Fatalf("%q, %v: want 429", line, err)
+		}
+	}
+}

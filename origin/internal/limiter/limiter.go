@@ -205,8 +205,10 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 
 func (l *Limiter) take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) error {
 	if l.o.Deadline > 0 {
+		// Without the caller's cancellation: a client that goes away is no failure of the store, and would have its call
+		// charged to the fallback instead.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.o.Deadline)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.o.Deadline)
 		defer cancel()
 	}
 	began := time.Now()

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +67,8 @@ type Store struct {
 	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
 	up       atomic.Bool
 	inFlight chan struct{}
-	loading  sync.Mutex
+	loading  chan struct{} // held by the one who loads the library
+	loads    atomic.Int64  // times that it was loaded
 
 	cancel context.CancelFunc
 	wake   chan struct{} // a check failed: look at the server now
@@ -86,8 +86,8 @@ func newStore(o Options, l library) *Store {
 	s := &Store{
 		options: o, library: l,
 		now:      func() limit.Micros { return limit.Micros(time.Now().UnixMicro()) },
-		inFlight: make(chan struct{}, maxInFlight),
-		cancel:   cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		inFlight: make(chan struct{}, maxInFlight), loading: make(chan struct{}, 1),
+		cancel: cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	go s.watch(ctx)
 	return s
@@ -130,9 +130,10 @@ func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Char
 
 // call sends the check. A server that lost the function, by a restart or FUNCTION FLUSH, gets it and is asked again.
 func (s *Store) call(ctx context.Context, client valkey.Client, charges []limiter.Charge) ([]int64, error) {
+	loads := s.loads.Load()
 	reply, err := s.fcall(ctx, client, charges)
 	if err != nil && isFunctionMissing(err) {
-		if err = s.load(ctx, client); err == nil {
+		if err = s.loadAfter(ctx, client, loads); err == nil {
 			reply, err = s.fcall(ctx, client, charges)
 		}
 	}
@@ -194,18 +195,30 @@ func (s *Store) notAfter(ctx context.Context) int64 {
 	return int64(s.now()) + time.Until(deadline).Microseconds() + s.offset.Load()
 }
 
-// load gives the server the library. Callers that find it missing at the same time load it once each at worst, in turn.
+// loadAfter loads the library for a caller that found it missing when it had been loaded so many times. Of callers that
+// find it missing at the same time one loads it: the others wait for that one, at most until their deadline.
+func (s *Store) loadAfter(ctx context.Context, client valkey.Client, loads int64) error {
+	select {
+	case s.loading <- struct{}{}:
+		defer func() { <-s.loading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.loads.Load() != loads {
+		return nil
+	}
+	return s.load(ctx, client)
+}
+
+// load gives the server the library.
 func (s *Store) load(ctx context.Context, client valkey.Client) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
 	s.count("function load")
 	err := client.Do(ctx, client.B().FunctionLoad().FunctionCode(s.library.code).Build()).Error()
-	if err != nil && strings.Contains(err.Error(), "already exists") {
-		return nil // the name is the content's hash: it is the same
-	}
-	if err != nil {
+	// A name that exists is the content's hash: it is the same, loaded by another process.
+	if err != nil && !strings.Contains(err.Error(), "already exists") {
 		return fmt.Errorf("load function library %s: %w", s.library.name, err)
 	}
+	s.loads.Add(1)
 	return nil
 }
 

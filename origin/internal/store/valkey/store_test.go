@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -329,6 +330,31 @@ func TestALostFunctionCostsNoRequest(t *testing.T) {
 	}
 	if o := take(t, s, -1, charge(1, l, 0)); o[0].Decision.Remaining != l.Count-6 {
 		t.Errorf("6 calls left %+v", o[0].Decision)
+	}
+}
+
+func TestManyCallersOfALostFunctionLoadItOnce(t *testing.T) {
+	server := valkeytest.Start(t)
+	s, commands := open(t, server.Addr, production)
+	loads := testutil.ToFloat64(commands.WithLabelValues("function load"))
+	const flushes, callers = 5, 64
+	for range flushes {
+		if err := raw(t, s, "FUNCTION", "FLUSH").Error(); err != nil {
+			t.Fatal(err)
+		}
+		var together sync.WaitGroup
+		for range callers {
+			together.Go(func() {
+				o := make([]limiter.Outcome, 1)
+				if err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, limit.Limit{Count: 1000, Window: limit.Hour}, 1)}, o); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		together.Wait()
+	}
+	if n := testutil.ToFloat64(commands.WithLabelValues("function load")) - loads; n != flushes {
+		t.Errorf("%d flushes under %d callers led to %v loads, want one each", flushes, callers, n)
 	}
 }
 
