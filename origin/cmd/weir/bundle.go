@@ -17,9 +17,7 @@ import (
 func init() { register(newBundleCommand) }
 
 func newBundleCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}
-	cmd.AddCommand(newBundleBuildCommand(), newBundleInspectCommand())
-	return cmd
+	return group(&cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}, newBundleBuildCommand(), newBundleInspectCommand())
 }
 
 func newBundleBuildCommand() *cobra.Command {

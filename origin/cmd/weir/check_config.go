@@ -18,11 +18,15 @@ func init() { register(newCheckConfigCommand) }
 
 func newCheckConfigCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "check-config FILE",
+		Use:   "check-config [FILE]",
 		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant",
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			summary, warnings, err := checkConfig(args[0])
+			file := "weir.yaml"
+			if len(args) > 0 {
+				file = args[0]
+			}
+			summary, warnings, err := checkConfig(file)
 			if err != nil {
 				return startError(err)
 			}
@@ -68,7 +72,7 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	for _, w := range told {
 		warnings += fmt.Sprintf("warning: %v\n", w)
 	}
-	return fmt.Sprintf("%s is good: %d rules (content %s), %d keys, store %s\n", file, len(release.Set.Rules), release.Content, len(issued.Entries), store), warnings, nil
+	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(len(release.Set.Rules), "rule"), release.Content, count(len(issued.Entries), "key"), store), warnings, nil
 }
 
 // keyless tells which rules limit nobody without a keys file.
@@ -82,6 +86,14 @@ func keyless(file string, set *rule.Set) (warnings rule.Faults) {
 		}
 	}
 	return warnings
+}
+
+// count is a number of things in words, as "1 key" or "2 keys".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // collect adds what err tells to faults: the faults in a file, or that a file cannot be read which a field of weir.yaml

@@ -12,12 +12,8 @@ import (
 func init() { register(newEnvoyCommand) }
 
 func newEnvoyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "envoy",
-		Short: "Write the configuration of an Envoy that carries the edge filter",
-	}
-	cmd.AddCommand(newEnvoyConfigCommand(), newEnvoyFilterCommand())
-	return cmd
+	return group(&cobra.Command{Use: "envoy", Short: "Write the configuration of an Envoy that carries the edge filter"},
+		newEnvoyConfigCommand(), newEnvoyFilterCommand())
 }
 
 func newEnvoyConfigCommand() *cobra.Command {
@@ -80,7 +76,7 @@ The file is renamed into place: a running Envoy takes it within a moment and kee
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&bundleFile, "bundle", "", "bundle that \"weir bundle build\" wrote (required)")
-	flags.StringVar(&filter.Wasm, "wasm", "build/weir-edge.wasm", "the filter's module")
+	flags.StringVar(&filter.Wasm, "wasm", "build/weir-edge.wasm", "the filter's module; its absolute path here is where Envoy looks for it")
 	flags.StringVarP(&out, "output", "o", "", "file to write, FILE.json (required)")
 	flags.StringVar(&filter.VMConfig, "vm-config", "", "text that each VM starts with; only the fault-test build reads it")
 	for _, name := range []string{"bundle", "output"} {

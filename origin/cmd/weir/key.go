@@ -13,9 +13,7 @@ import (
 func init() { register(newKeyCommand) }
 
 func newKeyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Make API keys"}
-	cmd.AddCommand(newKeyNewCommand())
-	return cmd
+	return group(&cobra.Command{Use: "key", Short: "Make API keys"}, newKeyNewCommand())
 }
 
 func newKeyNewCommand() *cobra.Command {
@@ -26,7 +24,7 @@ func newKeyNewCommand() *cobra.Command {
 		Short: "Make an API key and add its hashes to a keys file",
 		Long: `Make an API key and add its hashes to a keys file, which is begun if it is not there.
 The key goes to standard output, once: only its hashes are kept.`,
-		Example: "  weir key new --id acme-prod --tenant acme --tier paid --keys weir.keys.yaml",
+		Example: "  weir key new --id acme-prod --tenant acme --keys weir.keys.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var text string
@@ -43,9 +41,9 @@ The key goes to standard output, once: only its hashes are kept.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&who.ID, "id", "", "name of the key in logs, rules and metrics (required)")
-	flags.StringVar(&who.Tenant, "tenant", "", "tenant that the key belongs to")
-	flags.StringVar(&who.Tier, "tier", "", "tier that the key belongs to")
+	flags.StringVar(&who.ID, "id", "", "name of the key in the keys file; rules by key count each id apart (required)")
+	flags.StringVar(&who.Tenant, "tenant", "", "tenant that the key belongs to, which rules by tenant count together")
+	flags.StringVar(&who.Tier, "tier", "", "tier that the key belongs to; kept in the file, this version's origin does not read it")
 	flags.StringVar(&file, "keys", "weir.keys.yaml", "keys file")
 	_ = cmd.MarkFlagRequired("id")
 	return cmd

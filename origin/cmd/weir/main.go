@@ -40,15 +40,7 @@ func main() {
 
 // run executes one command line, returning the process's exit code.
 func run(ctx context.Context, args []string) int {
-	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "A rate limiter in two tiers: a Wasm filter at the edge, a layered service at the origin",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	for _, newCommand := range commands {
-		root.AddCommand(newCommand())
-	}
+	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -61,4 +53,20 @@ func run(ctx context.Context, args []string) int {
 		return exit.code
 	}
 	return 1
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "A rate limiter in two tiers: a Wasm filter at the edge, a layered service at the origin",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       build(),
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpCommand(newHelpCommand())
+	for _, newCommand := range commands {
+		root.AddCommand(newCommand())
+	}
+	return root
 }

@@ -22,10 +22,16 @@ const configCode = 2
 func newServeCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "serve [FILE]",
 		Short: "Run an origin",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if cmd.Flags().Changed("config") {
+					return fmt.Errorf("serve: %q beside --config: want one of the two", args[0])
+				}
+				file = args[0]
+			}
 			c, err := config.Load(file, os.LookupEnv)
 			if err != nil {
 				return startError(err)
@@ -35,10 +41,16 @@ func newServeCommand() *cobra.Command {
 			if err != nil {
 				return startError(err)
 			}
-			return s.Run(cmd.Context())
+			now := s.Readiness()
+			log.Info("started", "config", file, "store", now.Store.Kind, "rules", now.Rules.Count, "keys", now.Keys.Count)
+			if err := s.Run(cmd.Context()); err != nil {
+				return err
+			}
+			log.Info("stopped")
+			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "weir.yaml", "settings of this process")
+	cmd.Flags().StringVar(&file, "config", "weir.yaml", "settings of this process, as FILE")
 	return cmd
 }
 

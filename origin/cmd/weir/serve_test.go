@@ -100,7 +100,7 @@ func TestCheckConfigSumsUpWhatIsGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out, "is good: 1 rules") || !strings.Contains(out, "0 keys, store valkey://h:1\n") || strings.Contains(out, "hunter2") {
+	if !strings.Contains(out, "is good: 1 rule (") || !strings.Contains(out, "0 keys, store valkey://h:1\n") || strings.Contains(out, "hunter2") {
 		t.Errorf("printed %q", out)
 	}
 }
@@ -161,12 +161,19 @@ func TestServeEndsWellWhenItIsToldTo(t *testing.T) {
 		log.Close()
 	}()
 	listening := make(chan string, 1)
+	var told []string // valid once read is closed
+	read := make(chan struct{})
 	go func() { // reads on to the end, or the command would wait for its reader
+		defer close(read)
 		for entries := json.NewDecoder(lines); ; {
-			var entry struct{ Msg, Address string }
+			var entry struct {
+				Msg, Address, Store string
+				Rules               int
+			}
 			if entries.Decode(&entry) != nil {
 				return
 			}
+			told = append(told, fmt.Sprintf("%s %s %d", entry.Msg, entry.Store, entry.Rules))
 			if entry.Msg == "listening" {
 				listening <- entry.Address
 			}
@@ -192,6 +199,10 @@ func TestServeEndsWellWhenItIsToldTo(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)
+	}
+	<-read
+	if told[0] != "started memory 1" || !strings.HasPrefix(told[len(told)-1], "stopped") {
+		t.Errorf("logged %q", told)
 	}
 }
 
@@ -222,7 +233,7 @@ func TestVersionNamesTheBuild(t *testing.T) {
 }
 
 func TestCommandsTakeTheArgumentsTheyName(t *testing.T) {
-	for name, command := range map[string]*cobra.Command{"serve x": newServeCommand(), "check-config": newCheckConfigCommand(), "version x": newVersionCommand()} {
+	for name, command := range map[string]*cobra.Command{"serve x y": newServeCommand(), "check-config x y": newCheckConfigCommand(), "version x": newVersionCommand()} {
 		if _, _, err := invoke(t, command, strings.Fields(name)[1:]...); err == nil {
 			t.Errorf("%s was taken", name)
 		}

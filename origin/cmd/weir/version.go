@@ -19,11 +19,16 @@ func newVersionCommand() *cobra.Command {
 		Short: "Show which build this is",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			build, _ := debug.ReadBuildInfo()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s (%s, %s/%s%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision(build))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), build())
 			return err
 		},
 	}
+}
+
+// build names this build in one line.
+func build() string {
+	made, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("weir %s (%s, %s/%s%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision(made))
 }
 
 // revision is the commit that a build was made of, as the end of a list; empty where Go did not note it.

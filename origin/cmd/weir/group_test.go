@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A script whose command line has a slip in it must not take the help it gets for success.
+func TestAWordThatNamesNoCommandFails(t *testing.T) {
+	for line, want := range map[string]string{
+		"key":                "key: want new",
+		"key foo":            `key: "foo": want new`,
+		"bundle inspct x":    `bundle: "inspct": want build or inspect`,
+		"envoy foo":          `envoy: "foo": want config or filter`,
+		"help nope":          `help: no command "nope"`,
+		"help key nope":      `help: no command "key nope"`,
+		"nope":               `unknown command "nope"`,
+		"serve a --config b": `serve: "a" beside --config`,
+	} {
+		if _, _, err := invoke(t, newRootCommand(), strings.Fields(line)...); exitCode(err) != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: exit code %d, %v; want %s", line, exitCode(err), err, want)
+		}
+	}
+	for line, want := range map[string]string{"help key new": "weir key new [flags]", "help": "check-config", "": "check-config", "--version": build()} {
+		out, _, err := invoke(t, newRootCommand(), strings.Fields(line)...)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%q: %v, printed %q; want %s", line, err, out, want)
+		}
+	}
+}
