@@ -77,7 +77,7 @@ func runStand(ctx context.Context, out io.Writer, o stand.Options) (err error) {
 	if err := system.Wait(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	fmt.Fprintln(out, "\nstopping")
+	fmt.Fprintln(out, "\nstopping …")
 	return nil
 }
 

@@ -61,9 +61,14 @@ func (p *process) stop() {
 	select {
 	case <-p.done:
 	case <-timer.C:
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		p.kill()
 	}
+}
+
+// kill ends the process without asking, and returns when it has ended.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // fails only when it has ended already
+	<-p.done
 }
 
 // death tells how a process ended that should have gone on, with the end of its log.

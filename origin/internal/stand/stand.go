@@ -57,35 +57,40 @@ func Start(ctx context.Context, o Options) (*System, error) {
 		runFile: filepath.Join(o.Root, "build", "run.json"),
 		died:    make(chan error, 8), // more than there are parts: nobody has to read it
 	}
-	var err error
+	programs, err := o.find() // what is missing is told before anything is made
+	if err != nil {
+		return nil, err
+	}
 	if s.folder, err = openFolder(filepath.Join(o.Root, "build", "run")); err != nil {
 		return nil, err
 	}
 	s.LogsAt = s.folder.path
-	if err := s.start(ctx, o); err != nil {
+	if err := s.start(ctx, o, programs); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *System) start(ctx context.Context, o Options) error {
-	var envoy, valkey string
-	var err error
-	// What is missing is told before anything starts.
+// programs are paths of tools; empty for what does not run.
+type programs struct{ envoy, valkey string }
+
+func (o Options) find() (p programs, err error) {
 	if !o.NoEnvoy {
-		if envoy, err = Envoy.Find(o.Root); err != nil {
-			return err
+		if p.envoy, err = Envoy.Find(o.Root); err != nil {
+			return p, err
 		}
 		if _, err := os.Stat(o.wasm()); err != nil {
-			return fmt.Errorf("%w: run `make build` in Weir's checkout first", err)
+			return p, fmt.Errorf("%w: run `make build` in Weir's checkout first", err)
 		}
 	}
 	if !o.Memory {
-		if valkey, err = Valkey.Find(o.Root); err != nil {
-			return err
-		}
+		p.valkey, err = Valkey.Find(o.Root)
 	}
+	return p, err
+}
+
+func (s *System) start(ctx context.Context, o Options, p programs) error {
 	a, err := o.addresses()
 	if err != nil {
 		return err
@@ -97,7 +102,7 @@ func (s *System) start(ctx context.Context, o Options) error {
 	if !o.Memory {
 		s.Run.Valkey = "valkey://" + a.Valkey
 		if err := s.launch(ctx, o.Progress, part{
-			name: "valkey", program: valkey, args: valkeyArgs(a.Valkey, s.folder.path), ready: pings(a.Valkey),
+			name: "valkey", program: p.valkey, args: valkeyArgs(a.Valkey, s.folder.path), ready: pings(a.Valkey),
 		}); err != nil {
 			return err
 		}
@@ -118,7 +123,7 @@ func (s *System) start(ctx context.Context, o Options) error {
 		}
 		if err := s.launch(ctx, o.Progress, part{
 			name: "envoy", note: "compiles the filter, some seconds",
-			program: envoy, args: envoyArgs(s.folder.file("envoy.yaml")), ready: filterAnswers(s.Run.Edge),
+			program: p.envoy, args: envoyArgs(s.folder.file("envoy.yaml")), ready: filterAnswers(s.Run.Edge),
 		}); err != nil {
 			return err
 		}
@@ -175,11 +180,14 @@ func (s *System) launch(ctx context.Context, progress io.Writer, p part) error {
 		err = await(ctx, process, p.ready)
 	}
 	if err != nil {
-		outcome := "failed"
-		if ctx.Err() != nil {
-			outcome = "stopped"
+		if ctx.Err() == nil {
+			fmt.Fprintln(progress, "failed")
+			return err
 		}
-		fmt.Fprintln(progress, outcome)
+		fmt.Fprintln(progress, "stopping …")
+		if process != nil {
+			process.kill() // Envoy, while it compiles, heeds no request to end
+		}
 		return err
 	}
 	fmt.Fprintf(progress, "ready after %.1f s\n", time.Since(began).Seconds())

@@ -184,6 +184,29 @@ func TestTakenPortIsExchangedAndSaid(t *testing.T) {
 	}
 }
 
+// Envoy heeds no SIGTERM while it compiles: the grace would be 5 s of silence.
+func TestCtrlCKillsAPartThatIsNotReady(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &System{folder: folder{path: t.TempDir()}, died: make(chan error, 1)}
+	var progress strings.Builder
+	err := s.launch(ctx, &progress, part{name: "part", program: "/bin/sh", args: []string{"-c", "trap '' TERM; echo up; exec sleep 100"},
+		ready: func(context.Context) error {
+			if content, _ := os.ReadFile(s.folder.file("part.log")); len(content) > 0 { // the trap is set
+				cancel()
+			}
+			return errors.New("not yet")
+		}})
+	if !errors.Is(err, context.Canceled) || progress.String() != "starting part ... stopping …\n" {
+		t.Errorf("error %v, progress %q", err, &progress)
+	}
+	select {
+	case <-s.parts[0].done:
+	default:
+		t.Error("the part still runs")
+		s.parts[0].kill()
+	}
+}
+
 func TestSecondStandIsKeptOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	f, err := openFolder(path)
@@ -271,8 +294,8 @@ func TestMissingToolIsToldBeforeAnythingStarts(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "valkey-server is missing") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(root, "build", "run.json")); err == nil {
-		t.Error("run.json is there though nothing runs")
+	if _, err := os.Stat(filepath.Join(root, "build")); err == nil {
+		t.Error("a folder was made though nothing can run")
 	}
 }
 
