@@ -52,7 +52,8 @@ func New(registry *prometheus.Registry, readiness func() Readiness) http.Handler
 		}
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(r) // a client that is gone reads nothing
+		encoder.SetEscapeHTML(false) // for people: an error in a file may quote it, as "<calls>/<time>"
+		_ = encoder.Encode(r)        // a client that is gone reads nothing
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "Weir origin\n\n/metrics  for Prometheus\n/healthz  200 while the process runs\n/readyz   200 while it can take requests, with what stands how\n")

@@ -67,9 +67,9 @@ func (b *board) show(text string) {
 
 func (r rows) table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  %-12s %7s %7s %7s %11s %13s %7s %11s\n", "client", "sent", "200", "401", "429 by edge", "429 by origin", "other", "API calls")
+	fmt.Fprintf(&b, "  %-12s  %7s  %7s  %7s  %11s  %13s  %7s  %11s\n", "client", "sent", "200", "401", "edge: 429", "origin: 429", "other", "API calls")
 	for _, c := range r.clients {
-		fmt.Fprintf(&b, "  %-12s %7d %7d %7d %11d %13d %7d %11d\n", c.name, c.sent, c.allowed, c.unauthorized, c.edge, c.origin, c.other, c.calls)
+		fmt.Fprintf(&b, "  %-12s  %7d  %7d  %7d  %11d  %13d  %7d  %11d\n", c.name, c.sent, c.allowed, c.unauthorized, c.edge, c.origin, c.other, c.calls)
 	}
 	fmt.Fprintf(&b, "\n  store commands %d\n", r.commands)
 	return b.String()

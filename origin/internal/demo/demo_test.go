@@ -98,7 +98,7 @@ func TestDemoShowsTheStormHeldAndForgedKeysCostNothing(t *testing.T) {
 	}
 	for _, want := range []string{
 		"forged keys alone: sent ",
-		"  client          sent     200     401 429 by edge 429 by origin   other   API calls\n",
+		"  client           sent      200      401    edge: 429    origin: 429    other    API calls\n",
 		"its limit, per-key, is 4 in 2s: at most ",
 		"API calls 0; store commands while alone 0\n",
 	} {
