@@ -35,7 +35,7 @@ func Readings(raw string) []string {
 // In a reading, segments are decoded, and a slash that is part of a segment is NUL, which no pattern has. An empty
 // last segment stands for a trailing slash.
 type readings struct {
-	spelling [4]string
+	spelling [5]string
 	n        int
 }
 
@@ -63,16 +63,17 @@ func readPath(raw string) (r readings) {
 		r.add(raw) // a handler of a whole subtree has /a/ in it
 		return r
 	}
-	r.add(resolved(raw))
+	r.add(resolved(raw, true))
+	r.add(resolved(raw, false))                          // Envoy: a parameter is part of its segment
 	r.add(merged(segmented(raw)))                        // net/http: cleans what was written, then decodes each segment
 	r.add(merged(decode(raw, '/', '\\')))                // nginx, older frameworks: decode, merge slashes, resolve dots
 	r.add("/" + strings.TrimPrefix(segmented(raw), "/")) // frameworks that resolve nothing
 	return r
 }
 
-// resolved decodes, cuts parameters, resolves dot segments while empty segments still count as segments, then drops
-// the empty ones: the order of Envoy's normalize_path and merge_slashes, so that `/a//..` is `/a` at both.
-func resolved(raw string) string {
+// resolved decodes, cuts parameters if asked to, resolves dot segments while empty segments still count as segments,
+// then drops the empty ones: the order of Envoy's normalize_path and merge_slashes, so that `/a//..` is `/a` at both.
+func resolved(raw string, cut bool) string {
 	if end := strings.IndexByte(raw, '#'); end >= 0 {
 		raw = raw[:end]
 	}
@@ -80,7 +81,9 @@ func resolved(raw string) string {
 	for rest, more := strings.TrimPrefix(decode(raw, '/', '/'), "/"), true; more; {
 		var segment string
 		segment, rest, more = strings.Cut(rest, "/")
-		segment, _, _ = strings.Cut(segment, ";")
+		if cut {
+			segment, _, _ = strings.Cut(segment, ";")
+		}
 		switch segment {
 		case ".":
 		case "..":
