@@ -76,7 +76,7 @@ func TestCheckConfigNamesFilesThatAreNotThere(t *testing.T) {
 	dir := folder(t, map[string]string{"weir.yaml": "upstream: nowhere\nrules: r.yaml\nkeys: k.yaml\n", "short.yaml": "upstream: http://h\nrules: .\n"})
 	for file, wants := range map[string][]string{
 		"weir.yaml":   {"upstream: ", "rules: \"" + filepath.Join(dir, "r.yaml") + "\": cannot be read: no such file", "keys: \"" + filepath.Join(dir, "k.yaml") + "\": cannot be read"},
-		"short.yaml":  {"rules: \"" + dir + "\": cannot be read: is a directory"},
+		"short.yaml":  {"rules: \"" + dir + "\": cannot be read: is not a regular file"},
 		"absent.yaml": {"absent.yaml: no such file"},
 	} {
 		_, _, err := invoke(t, newCheckConfigCommand(), filepath.Join(dir, file))

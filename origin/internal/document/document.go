@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ type Document struct {
 // ReadFile parses the file at path, named in faults as name. The error tells why it cannot be read at all; what is
 // wrong inside comes with [Document.Faults].
 func ReadFile(path, name string) (*Document, []byte, error) {
-	content, err := os.ReadFile(path)
+	content, err := Content(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,7 +60,7 @@ func ReadFile(path, name string) (*Document, []byte, error) {
 func Parse(file string, content []byte) *Document {
 	d := &Document{file: file, anchors: map[string]ast.Node{}}
 	if len(content) > MaxBytes {
-		d.add(rule.Source{File: file}, "", "", fmt.Sprintf("is %d bytes: want at most %d", len(content), MaxBytes))
+		d.add(rule.Source{File: file}, "", "", fmt.Sprintf("is too large: want at most %d bytes", MaxBytes))
 		return d
 	}
 	tokens := lexer.Tokenize(string(content))

@@ -104,7 +104,7 @@ func TestWhatIsNoDocumentIsOneLineWithItsPlace(t *testing.T) {
 		strings.Repeat("? ", 20_000):      "nests too deep",
 		strings.Repeat("&a ", 20_000):     "too many anchors",
 		strings.Repeat("!t ", 20_000):     "tags and directives are not allowed",
-		strings.Repeat("x", 64<<20) + "x": "f.yaml: is 67108865 bytes: want at most 67108864",
+		strings.Repeat("x", 64<<20) + "x": "f.yaml: is too large: want at most 67108864 bytes",
 	} {
 		_, faults := read(text)
 		shown := text[:min(len(text), 40)]

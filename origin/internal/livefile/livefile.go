@@ -5,13 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weirproject/weir/origin/internal/document"
 )
 
 // Times of following. An editor writes a file in several steps, which settle lets pass as one change; poll finds what
@@ -45,7 +46,7 @@ type Status struct {
 
 // Open reads path for the first time; a bad file is an error. parse gets the path for its messages.
 func Open[T any](path string, parse func(name string, content []byte) (T, error)) (*File[T], error) {
-	content, err := os.ReadFile(path)
+	content, err := document.Content(path)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (f *File[T]) Follow(ctx context.Context, changed func(T, error)) error {
 
 // look reads the file and takes its content if that is new and good.
 func (f *File[T]) look(changed func(T, error)) {
-	content, err := os.ReadFile(f.path)
+	content, err := document.Content(f.path)
 	seen := "unreadable"
 	if err == nil {
 		seen = hash(content)
