@@ -98,9 +98,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.pass(w, r, &v)
 		return
 	}
-	if r.Context().Err() != nil {
-		return // the client is gone
-	}
+	// Answered even to a client that has closed its side: one that only half-closed still reads, and would be told 200.
 	show(w.Header(), &v)
 	decided := v.Views[v.Deciding]
 	p := header.Problem{Code: v.Code, Mode: decided.Mode, Rule: decided.Rule, RetryAfter: decided.Decision.RetryAfter, Release: v.Release.Number}
