@@ -110,6 +110,11 @@ func understood(r *http.Request) bool {
 	if r.Method == http.MethodConnect || r.URL.Opaque != "" || !plain(r.Header["Upgrade"]) {
 		return false
 	}
+	for name := range r.Header {
+		if strings.IndexByte(name, '_') >= 0 {
+			return false // X_Api_Key is X-Api-Key to a CGI or WSGI server; the edge refuses these too
+		}
+	}
 	return strings.HasPrefix(r.URL.Path, "/")
 }
 

@@ -424,6 +424,7 @@ func TestRequestsThatMakeNoSenseAreBadRequests(t *testing.T) {
 		"GET / HTTP/1.1\r\n\r\n":                                                 "400",
 		"GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n":                                   "400",
 		"GET http://other/x HTTP/1.1\r\nHost: h\r\n\r\n":                         "200",
+		"GET / HTTP/1.1\r\nHost: h\r\nX_Weir_Address: 192.0.2.1\r\n\r\n":         "400",
 		"G\x00T / HTTP/1.1\r\nHost: h\r\n\r\n":                                   "400",
 		"GET /" + strings.Repeat("a/../", 2000) + " HTTP/1.1\r\nHost: h\r\n\r\n": "200",
 	} {

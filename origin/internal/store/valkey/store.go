@@ -66,6 +66,7 @@ type Store struct {
 	client   atomic.Pointer[valkey.Client]
 	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
 	up       atomic.Bool
+	refused  atomic.Bool // a check was answered by an error: the server is up again when one is not
 	inFlight chan struct{}
 	loading  chan struct{} // held by the one who loads the library
 	loads    atomic.Int64  // times that it was loaded
@@ -236,7 +237,9 @@ func isFunctionMissing(err error) bool {
 func (s *Store) failed(ctx context.Context, err error) error {
 	reason := reasonUnreachable
 	if _, answered := valkey.IsValkeyErr(err); answered {
+		// It answers, but not this: out of memory, read-only, no permission.
 		reason = reasonAnswer
+		s.refused.Store(true)
 	} else if errors.Is(err, errBusy) {
 		reason = reasonBusy
 	} else if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {

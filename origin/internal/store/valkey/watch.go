@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // watch connects, then keeps [Store.Up] and the clock's offset true, until ctx ends.
@@ -57,7 +61,21 @@ func (s *Store) look(ctx context.Context) error {
 		s.client.Store(&connected)
 		return nil
 	}
-	return s.synchronise(ctx, *client)
+	if err := s.synchronise(ctx, *client); err != nil || !s.refused.Load() {
+		return err
+	}
+	// A server that tells the time may still refuse every check, which is as good as none.
+	if _, err := s.call(ctx, *client, []limiter.Charge{probe}); err != nil {
+		return err
+	}
+	s.refused.Store(false)
+	return nil
+}
+
+// probe asks a counter that nobody has, charging nothing.
+var probe = limiter.Charge{
+	Counter: limiter.Counter{}.Overflow(), Algorithm: rule.SlidingWindow,
+	Limit: limit.Limit{Count: 1, Window: limit.Second},
 }
 
 func (s *Store) connect(ctx context.Context) (valkey.Client, error) {
