@@ -31,6 +31,15 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// rename puts text in path's place in one step: a write in place shows an empty file first.
+func rename(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+".new", text)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 type change struct {
 	value string
 	err   error
@@ -69,12 +78,7 @@ func next(t *testing.T, changes <-chan change) change {
 func TestEveryWayToReplaceAFileIsSeen(t *testing.T) {
 	ways := map[string]func(t *testing.T, path, text string){
 		"written in place": write,
-		"renamed over": func(t *testing.T, path, text string) {
-			write(t, path+".new", text)
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"renamed over":     rename,
 		"removed and made again": func(t *testing.T, path, text string) {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
@@ -134,7 +138,7 @@ func TestABadContentIsToldOnceWhileTheLastGoodStays(t *testing.T) {
 	f, changes := follow(t, path)
 	inForce := f.Status()
 	for _, content := range []string{"bad", ""} {
-		write(t, path, content)
+		rename(t, path, content)
 		if c := next(t, changes); c.err == nil || c.value != "good" {
 			t.Errorf("%q: %+v", content, c)
 		}
@@ -143,7 +147,7 @@ func TestABadContentIsToldOnceWhileTheLastGoodStays(t *testing.T) {
 		}
 	}
 	// Back to the very content in force: the trouble is over, though nothing was taken.
-	write(t, path, "good")
+	rename(t, path, "good")
 	if c := next(t, changes); c.err != nil || c.value != "good" {
 		t.Errorf("%+v", c)
 	}
@@ -151,8 +155,8 @@ func TestABadContentIsToldOnceWhileTheLastGoodStays(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	// A touch that changes nothing is no change: the next one seen is the next content.
-	write(t, path, "good")
-	write(t, path, "better")
+	rename(t, path, "good")
+	rename(t, path, "better")
 	if c := next(t, changes); c.value != "better" {
 		t.Errorf("%+v", c)
 	}

@@ -60,6 +60,17 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
+// replace puts content in a file's place by rename, as deploy tools do: in one step, where a write shows an empty file
+// first, which would be one more content that is refused.
+func replace(t *testing.T, path, content string) {
+	t.Helper()
+	next := path + ".next"
+	write(t, next, content)
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // settings is a folder with a weir.yaml and the files that it names.
 func settings(t *testing.T, more string) (dir string) {
 	t.Helper()
@@ -186,7 +197,7 @@ func TestABrokenRulesFileLeavesTheLastGoodInForce(t *testing.T) {
 		"not YAML":       "{{{",
 		"duplicate name": goodRules + "- {name: per-address, where: origin, by: [global], limit: 1/1h}\n",
 	} {
-		write(t, file, content)
+		replace(t, file, content)
 		line := p.logged("refused")
 		if !strings.Contains(line, "weir.rules.yaml") {
 			t.Errorf("%s: the log does not name the place: %s", name, line)
@@ -204,12 +215,7 @@ func TestABrokenRulesFileLeavesTheLastGoodInForce(t *testing.T) {
 		t.Error("refusals are not counted")
 	}
 
-	// By rename, as deploy tools do.
-	next := filepath.Join(p.dir, "next")
-	write(t, next, strings.Replace(goodRules, "3/1h", "5/1h", 1))
-	if err := os.Rename(next, file); err != nil {
-		t.Fatal(err)
-	}
+	replace(t, file, strings.Replace(goodRules, "3/1h", "5/1h", 1))
 	p.logged("in force")
 	if n := p.passes(5); n != 2 {
 		t.Errorf("%d more calls passed after raising 3 to 5", n)
