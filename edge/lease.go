@@ -122,24 +122,10 @@ func (e *entry) next(now limit.Micros) int64 {
 
 // refuse remembers a refusal until a token has come.
 func (e *entry) refuse(d limit.Decision, now limit.Micros) {
-	*e = entry{tag: e.tag, until: after(now, d.RetryAfter), full: after(now, d.ResetAfter)}
+	*e = entry{tag: e.tag, until: now.After(d.RetryAfter), full: now.After(d.ResetAfter)}
 }
 
 // refusal is the remembered decision as it stands now.
 func (e *entry) refusal(l limit.Limit, now limit.Micros) limit.Decision {
-	return limit.Decision{Limit: l.Capacity(), RetryAfter: left(e.until, now), ResetAfter: left(e.full, now)}
-}
-
-func after(now, wait limit.Micros) limit.Micros {
-	if now > limit.Never-wait {
-		return limit.Never
-	}
-	return now + wait
-}
-
-func left(until, now limit.Micros) limit.Micros {
-	if until == limit.Never {
-		return limit.Never
-	}
-	return until - now
+	return limit.Decision{Limit: l.Capacity(), RetryAfter: now.Until(e.until), ResetAfter: now.Until(e.full)}
 }

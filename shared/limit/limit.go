@@ -19,6 +19,17 @@ import (
 // share: the Unix epoch at the origin, Envoy's monotonic clock at the edge.
 type Micros int64
 
+// After is the instant that lies wait ≥ 0 past m; [Never] for what lies beyond all instants.
+func (m Micros) After(wait Micros) Micros { return add(m, wait) }
+
+// Until is how long after m the instant is, 0 for one that has passed, [Never] for Never.
+func (m Micros) Until(instant Micros) Micros {
+	if instant == Never {
+		return Never
+	}
+	return max(0, instant-m)
+}
+
 // Durations that rules are written in.
 const (
 	Millisecond Micros = 1_000

@@ -43,22 +43,8 @@ func (c *Cache[K]) Remember(key K, cost int64, d limit.Decision, now limit.Micro
 	}
 	c.entries.Set(key, entry{
 		cost: cost, opens: now + min(d.RetryAfter, longest),
-		frees: after(now, d.RetryAfter), reset: after(now, d.ResetAfter), quota: d.Limit,
+		frees: now.After(d.RetryAfter), reset: now.After(d.ResetAfter), quota: d.Limit,
 	})
-}
-
-func after(now, wait limit.Micros) limit.Micros {
-	if wait > limit.Never-now {
-		return limit.Never
-	}
-	return now + wait
-}
-
-func until(now, instant limit.Micros) limit.Micros {
-	if instant == limit.Never {
-		return limit.Never
-	}
-	return max(0, instant-now)
 }
 
 // Refused answers a call at now from memory: the remembered refusal as it stands now, if there is one for its cost that
@@ -68,7 +54,7 @@ func (c *Cache[K]) Refused(key K, cost int64, now limit.Micros) (d limit.Decisio
 	if !ok || cost < e.cost || now >= e.opens {
 		return limit.Decision{}, false
 	}
-	return limit.Decision{Limit: e.quota, RetryAfter: until(now, e.frees), ResetAfter: until(now, e.reset)}, true
+	return limit.Decision{Limit: e.quota, RetryAfter: now.Until(e.frees), ResetAfter: now.Until(e.reset)}, true
 }
 
 // CleanUp does the eviction that is due, which otherwise happens in the background of later calls.

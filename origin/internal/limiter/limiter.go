@@ -128,8 +128,9 @@ func (l *Limiter) check(ctx context.Context, w *work, req *Request) Verdict {
 		// that way, never early.
 		now = l.o.Now()
 	}
+	admitted := w.admitted()
 	for i := range w.charges {
-		w.settle(i, p, now, &v)
+		w.settle(i, p, now, admitted, &v)
 	}
 	v.conclude()
 	return v
@@ -168,7 +169,7 @@ func refusal(d limit.Decision) telemetry.Outcome {
 func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	if err := l.take(ctx, now, w.charges, w.outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
-		w.fail(l.o.Fallback, now, allOf(w), true)
+		w.fail(l.o.Fallback, now, w.others(nil), true)
 		return
 	}
 	foreign := w.foreign()
@@ -186,11 +187,8 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	if len(rest) == 0 {
 		return
 	}
-	charges, outcomes := make([]Charge, len(rest)), make([]Outcome, len(rest))
-	for i, at := range rest {
-		charges[i] = w.charges[at]
-	}
-	if err := l.take(ctx, now, charges, outcomes); err != nil {
+	outcomes := make([]Outcome, len(rest))
+	if err := l.take(ctx, now, w.pick(rest), outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
 		w.fail(l.o.Fallback, now, rest, true)
 	} else {

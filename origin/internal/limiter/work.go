@@ -116,14 +116,6 @@ func (w *work) pick(indexes []int) []Charge {
 	return charges
 }
 
-func allOf(w *work) []int {
-	all := make([]int, len(w.charges))
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
 // foreign are the charges whose counter holds something that is not ours.
 func (w *work) foreign() (indexes []int) {
 	for i := range w.outcomes {
@@ -155,8 +147,8 @@ func (w *work) admitted() bool {
 	return true
 }
 
-// settle turns one outcome into a view, counts it, and remembers a refusal.
-func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
+// settle turns one outcome into a view, counts it, and remembers a refusal. admitted tells whether all rules admit.
+func (w *work) settle(i int, p *plan, now limit.Micros, admitted bool, v *Verdict) {
 	c, ru, o := w.charges[i], w.rules[i], w.outcomes[i]
 	switch w.answers[i] {
 	case byOpen:
@@ -178,7 +170,7 @@ func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
 	switch {
 	case !d.Allowed:
 		ru.metrics.Count(refusal(d), source)
-	case w.admitted():
+	case admitted:
 		ru.metrics.Count(telemetry.Allow, source)
 	}
 	if c.Cost == 0 || w.answers[i] != byStore {
@@ -186,7 +178,7 @@ func (w *work) settle(i int, p *plan, now limit.Micros, v *Verdict) {
 	}
 	if !d.Allowed {
 		p.deny.Remember(c.Counter, c.Cost, d, now)
-	} else if d.Remaining == 0 && w.admitted() {
+	} else if d.Remaining == 0 && admitted {
 		p.deny.Remember(c.Counter, 1, o.Next, now)
 	}
 }

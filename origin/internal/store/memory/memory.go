@@ -161,11 +161,7 @@ func (p *place) keep(c *limiter.Charge, next state, now limit.Micros) {
 	if _, ok := p.shard.counters[p.name]; !ok {
 		p.shard.sweep(now, sweepSteps)
 	}
-	until := limit.Never
-	if after := next.freshAfter(c, now); after < limit.Never-now {
-		until = now + after
-	}
-	p.shard.counters[p.name] = counter{state: next, until: until}
+	p.shard.counters[p.name] = counter{state: next, until: now.After(next.freshAfter(c, now))}
 }
 
 // sweep looks at some entries, in random order, for ones that have expired.
