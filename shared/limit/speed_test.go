@@ -62,9 +62,9 @@ func benchmark[S any](b *testing.B, fresh S, take func(S, limit.Limit, limit.Mic
 		s, l, now, admitted := fresh, busy, start, 0
 		s, _ = take(s, l, now, 500)
 		for range b.N {
-			var d limit.Decision
 			now += 1004
-			if s, d = take(s, l, now, 1); d.Allowed {
+			next, d := take(s, l, now, 1)
+			if s = next; d.Allowed {
 				admitted++
 			}
 		}
@@ -77,9 +77,9 @@ func benchmark[S any](b *testing.B, fresh S, take func(S, limit.Limit, limit.Mic
 		s, l, now, admitted := fresh, busy, start, 0
 		s, _ = take(s, l, now, 997)
 		for range b.N {
-			var d limit.Decision
 			now++
-			if s, d = take(s, l, now, 1); d.Allowed {
+			next, d := take(s, l, now, 1)
+			if s = next; d.Allowed {
 				admitted++
 			}
 		}

@@ -29,7 +29,7 @@ var (
 	readGCRA             = limit.ReadGCRA
 )
 
-func useEdge() {
+func use() {
 	keep(
 		unsafe.Pointer(&limitCheck),
 		unsafe.Pointer(&checkCost),
@@ -48,13 +48,4 @@ func useEdge() {
 		unsafe.Pointer(&gCRAAppend),
 		unsafe.Pointer(&readGCRA),
 	)
-}
-
-//go:noinline
-func keep(addresses ...unsafe.Pointer) {
-	for _, a := range addresses {
-		if a == nil {
-			println("no address")
-		}
-	}
 }

@@ -1,6 +1,5 @@
-//go:build !edge && !all
+//go:build !decide && !edge && !all
 
 package main
 
-func useEdge() {}
-func useRest() {}
+func use() {}

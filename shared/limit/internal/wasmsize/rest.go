@@ -1,4 +1,4 @@
-//go:build edge
+//go:build !all
 
 package main
 
