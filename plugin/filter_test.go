@@ -47,7 +47,8 @@ func encodedLimits(t *testing.T, release uint64, headers rule.Headers, key strin
 		Release: release,
 		Rule: &rule.Rule{
 			Name:  "flood",
-			Quota: &rule.Quota{Limit: anonymous, Valid: &valid},
+			Limit: anonymous,
+			Valid: &valid,
 			Terms: &rule.Terms{Where: rule.Edge, By: []rule.Choice{{rule.Address}}, Headers: headers, PrefixV4: 32, PrefixV6: 64},
 		},
 		Gate:      &bundle.Gate{KeyHeader: "x-api-key", HashKey: hashKey},

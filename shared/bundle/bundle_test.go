@@ -21,10 +21,9 @@ func content() Content {
 		Gate:      &Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: keyfilter.HashKey{1, 2, 3}},
 		KeyHashes: []uint64{9, 3, 1 << 60},
 		Rule: &rule.Rule{
-			Name: "flood-per-address",
-			Quota: &rule.Quota{
-				Limit: limit.Limit{Count: 50, Window: limit.Second, Burst: 200}, Valid: &valid,
-			},
+			Name:  "flood-per-address",
+			Limit: limit.Limit{Count: 50, Window: limit.Second, Burst: 200},
+			Valid: &valid,
 			Terms: &rule.Terms{
 				Where: rule.Edge, Algorithm: rule.TokenBucket, By: []rule.Choice{{rule.Address}}, PrefixV4: 32, PrefixV6: 64, Headers: rule.RetryOnly,
 			},

@@ -35,11 +35,10 @@ func Compile(d Draft) (*Set, Faults) {
 		return nil, faults
 	}
 	c := compiler{
-		names:  map[string]int{},
-		terms:  map[string]*Terms{},
-		quotas: map[string]*Quota{},
+		names: map[string]int{},
+		terms: map[string]*Terms{},
+		rules: make([]Rule, len(d.Rules)),
 		set: &Set{
-			Rules:     make([]Rule, len(d.Rules)),
 			tiers:     map[string]allowance{},
 			overrides: map[subject]allowance{},
 		},
@@ -55,6 +54,7 @@ func Compile(d Draft) (*Set, Faults) {
 		c.compare(d)
 	}
 	if len(c.faults) == 0 {
+		c.set.keep(c.rules)
 		c.index(d)
 	}
 	if len(c.faults) > 0 {
@@ -87,7 +87,7 @@ type compiler struct {
 	faults   Faults
 	names    map[string]int    // index of the rule that has the name
 	terms    map[string]*Terms // equal terms are shared
-	quotas   map[string]*Quota
+	rules    []Rule
 	patterns [][]Pattern // by rule
 	tiers    []tier      // in the order of the file
 }
@@ -110,8 +110,8 @@ func (c *compiler) rule(spec *Spec, i int) {
 	}
 	t.HeaderNames = c.headerNames(spec)
 	c.patterns[i] = c.pairs(spec)
-	r := &c.set.Rules[i]
-	*r = Rule{Name: c.name(spec, i), Terms: t, Quota: &Quota{}, Index: uint32(i), Line: uint32(max(0, spec.At.Line))}
+	r := &c.rules[i]
+	*r = Rule{Name: c.name(spec, i), Terms: t, Index: uint32(i), Line: uint32(max(0, spec.At.Line))}
 	t.Where = choose(c, spec.At, ".where", spec.Where, wheres, nil)
 	if _, known := lookup(wheres, spec.Where.Text); !known {
 		c.eitherTier(spec, r)
@@ -332,7 +332,7 @@ func (c *compiler) penalty(spec *Spec) Penalty {
 	}
 }
 
-// share lets rules that say the same have the same terms and quota in memory.
+// share lets rules that say the same have the same terms in memory.
 func (c *compiler) share(r *Rule) {
 	t := r.Terms
 	var b strings.Builder
@@ -353,19 +353,6 @@ func (c *compiler) share(r *Rule) {
 		r.Terms = known
 	} else {
 		c.terms[b.String()] = t
-	}
-	b.Reset()
-	for _, l := range []*limit.Limit{&r.Limit, r.Valid} {
-		if l != nil {
-			number(l.Count)
-			number(int64(l.Window))
-			number(l.Burst)
-		}
-	}
-	if known, ok := c.quotas[b.String()]; ok {
-		r.Quota = known
-	} else {
-		c.quotas[b.String()] = r.Quota
 	}
 }
 

@@ -178,21 +178,21 @@ func TestGoodRulesCompileToWhatTheySay(t *testing.T) {
 	if edge == nil || edge.Name != "flood-per-address" || edge.PrefixV4 != 24 || edge.PrefixV6 != 56 || edge.OuterV6 != 48 ||
 		edge.Algorithm != rule.TokenBucket || edge.Limit != (limit.Limit{Count: 50, Window: limit.Second, Burst: 200}) ||
 		*edge.Valid != (limit.Limit{Count: 500, Window: limit.Second, Burst: 2000}) {
-		t.Errorf("edge rule %+v %+v", edge.Quota, edge.Terms)
+		t.Errorf("edge rule %+v %+v", edge, edge.Terms)
 	}
-	search := set.Rules[1]
+	search := set.Rule(1)
 	if search.Where != rule.Origin || search.Algorithm != rule.SlidingWindow || search.Limit != (limit.Limit{Count: 100, Window: limit.Minute}) ||
 		search.OnStoreFailure != rule.Closed || search.Headers != rule.RetryOnly || search.Index != 1 || search.Line != 12 || search.Cost != 1 {
 		t.Errorf("origin rule %+v", search)
 	}
-	export := set.Rules[3]
+	export := set.Rule(3)
 	if export.Algorithm != rule.GCRA || !export.Tier || !export.Exact || export.OnStoreFailure != rule.Closed || export.Cost != 5 ||
 		export.Mode != rule.Enforce || fmt.Sprint(export.By) != "[key|user|address endpoint]" || fmt.Sprint(export.HeaderNames) != "[x-export]" ||
 		export.Penalty != (rule.Penalty{After: 10, Ceiling: 10 * limit.Minute, Decay: limit.Minute}) ||
 		export.Limit != (limit.Limit{Count: 60, Window: limit.Minute}) {
-		t.Errorf("tiered rule %+v %+v", export.Quota, export.Terms)
+		t.Errorf("tiered rule %+v %+v", export, export.Terms)
 	}
-	if trial := set.Rules[4]; trial.Mode != rule.Shadow || trial.Algorithm != rule.FixedWindow || !trial.Offset {
+	if trial := set.Rule(4); trial.Mode != rule.Shadow || trial.Algorithm != rule.FixedWindow || !trial.Offset {
 		t.Errorf("shadow rule %+v", trial.Terms)
 	}
 	if warnings := rule.Lint(draft, set); len(warnings) != 0 {

@@ -15,8 +15,8 @@ import (
 // which one was meant.
 func (c *compiler) compare(d Draft) {
 	scopes := map[string][]*Rule{}
-	for i := range c.set.Rules {
-		r := &c.set.Rules[i]
+	for i := range c.rules {
+		r := &c.rules[i]
 		if r.Mode == Shadow { // it stands beside an enforced one on purpose
 			continue
 		}

@@ -13,8 +13,7 @@ const maxWarnings = 20
 func Lint(d Draft, s *Set) Faults {
 	var warnings Faults
 	tiered, patterns := false, s.allPatterns()
-	for i := range s.Rules {
-		r := &s.Rules[i]
+	for r := range s.Rules() {
 		tiered = tiered || r.Tier
 		if r.Mode == Shadow || len(warnings) == maxWarnings {
 			continue
@@ -23,9 +22,9 @@ func Lint(d Draft, s *Set) Faults {
 		if missing == nil {
 			continue
 		}
-		for _, p := range patterns[i] {
-			if method, open := s.open(r, p); open {
-				warnings = append(warnings, Fault{At: d.Rules[i].At, Field: "rules[" + strconv.Itoa(i) + "].match",
+		for _, p := range patterns[r.Index] {
+			if method, open := s.open(&r, p); open {
+				warnings = append(warnings, Fault{At: d.Rules[r.Index].At, Field: "rules[" + strconv.Itoa(int(r.Index)) + "].match",
 					Value: strings.TrimSpace(method + " " + p.Host + p.Path),
 					Want:  "no rule applies there to a request without " + missing.String() + ": add one by address, or name a fallback, as " + missing.String() + "|address"})
 				break
@@ -68,7 +67,7 @@ func (s *Set) open(r *Rule, p Pattern) (method string, open bool) {
 		}
 		for _, method := range methods {
 			q := Request{Method: method, Path: path, Host: host}
-			if !s.limits(q) {
+			if !s.limitsAnonymous(q) {
 				return strings.TrimPrefix(method, unheard), true
 			}
 		}
@@ -76,8 +75,8 @@ func (s *Set) open(r *Rule, p Pattern) (method string, open bool) {
 	return "", false
 }
 
-// limits tells whether an enforced rule of either tier applies to an anonymous request.
-func (s *Set) limits(q Request) bool {
+// limitsAnonymous tells whether an enforced rule of either tier applies to an anonymous request.
+func (s *Set) limitsAnonymous(q Request) bool {
 	var matched []Matched
 	for _, where := range []Where{Edge, Origin} {
 		matched = s.Match(where, q, matched)

@@ -7,27 +7,21 @@ package rule
 
 import "github.com/weirproject/weir/shared/limit"
 
-// Rule is a validated rule. What many rules have in common they share, so that 10,000 of them fit 1 MB: Quota and
-// Terms must not be changed.
+// Rule is a validated rule, as a [Set] tells it. What it points to is the set's and must not be changed.
 type Rule struct {
 	Name string // stable identity of the rule's counters: [a-z0-9-]{1,63}
-	*Quota
-	*Terms
-	Index uint32 // the rule's place in its [Set]
-	Line  uint32 // where the rule begins in its file; 0 where unknown
-}
-
-// Quota is how much a rule admits.
-type Quota struct {
 	// Limit is what applies where neither a tier nor an override says otherwise; of a rule with Tier, the strictest
 	// tier's. See [Set.Grant].
 	Limit limit.Limit
 	// Valid is the limit of an address whose API key is known; edge rules only, nil for "the same bucket size as
 	// Limit, kept apart".
 	Valid *limit.Limit
+	*Terms
+	Index uint32 // the rule's place in its [Set]
+	Line  uint32 // where the rule begins in its file; 0 where unknown
 }
 
-// Terms are what a rule says but for its name, its quota, the paths and hosts it applies to.
+// Terms are what a rule says but for its name, its limits, the paths and hosts it applies to.
 type Terms struct {
 	Where     Where
 	Algorithm Algorithm

@@ -4,15 +4,21 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/weirproject/weir/shared/limit"
 )
 
 // Set is a validated rule set with an index: finding the rules of a request costs one lookup for each shape that the
 // rules' patterns have, however many rules there are. It is read-only after [Compile], so any number of goroutines may
 // use it.
 type Set struct {
-	Rules []Rule // all rules, in the order of the file
+	records []record // of all rules, in the order of the file
+	names   string   // all names, one after the other
+	limits  []limit.Limit
+	terms   []*Terms
+	valid   map[uint32]*limit.Limit // by rule, of the few that have one
 
-	text      string // all names and patterns, which rules and entries are parts of
+	text      string // all path patterns, which entries are parts of
 	hosts     []string
 	entries   []entry
 	index     index
@@ -33,18 +39,8 @@ type Request struct {
 
 // Matched is a rule that applies to a request, with the pattern that it matched by: `*` for a rule without paths.
 type Matched struct {
-	Rule    *Rule
+	Rule    Rule
 	Pattern string
-}
-
-// Edge is the first rule that the edge enforces, nil when there is none.
-func (s *Set) Edge() *Rule {
-	for i := range s.Rules {
-		if s.Rules[i].Where == Edge {
-			return &s.Rules[i]
-		}
-	}
-	return nil
 }
 
 // Match appends the rules of one tier that apply to a request, each once, by its narrowest pattern. A path that handlers
@@ -169,14 +165,16 @@ func (s *Set) pattern(e entry) string { return s.text[e.text : e.text+uint32(e.s
 // admit appends the entry's rule unless it is of another tier, wants something else of the request or is in
 // dst[from:] already.
 func (s *Set) admit(where Where, q *Request, e entry, dst []Matched, from int) []Matched {
-	r := &s.Rules[e.rule]
-	if r.Where != where || !r.hasMethod(q.Method) || r.missingHeader(q) != "" {
+	t := s.terms[s.records[e.rule].terms]
+	if t.Where != where || !t.hasMethod(q.Method) || t.missingHeader(q) != "" {
 		return dst
 	}
-	if slices.ContainsFunc(dst[from:], func(m Matched) bool { return m.Rule == r }) {
-		return dst
+	for i := from; i < len(dst); i++ {
+		if dst[i].Rule.Index == uint32(e.rule) {
+			return dst
+		}
 	}
-	return append(dst, Matched{Rule: r, Pattern: s.pattern(e)})
+	return append(dst, Matched{Rule: s.Rule(int(e.rule)), Pattern: s.pattern(e)})
 }
 
 // hasMethod tells whether the rule applies to a method. A handler of GET answers HEAD as well.
@@ -248,7 +246,7 @@ func (s *Set) Patterns(r *Rule) []Pattern {
 
 // allPatterns are the Patterns of all rules, by index.
 func (s *Set) allPatterns() [][]Pattern {
-	patterns := make([][]Pattern, len(s.Rules))
+	patterns := make([][]Pattern, s.Len())
 	for _, e := range s.entries {
 		patterns[e.rule] = append(patterns[e.rule], Pattern{s.hosts[e.host], s.pattern(e)})
 	}
@@ -282,14 +280,7 @@ func (s *Set) build(patterns [][]Pattern) bool {
 			s.entries = append(s.entries, entry{host: hosts[p.Host], text: intern(p.Path), rule: uint16(i), size: uint16(len(p.Path))})
 		}
 	}
-	names := make([]uint32, len(s.Rules))
-	for i := range s.Rules {
-		names[i] = intern(s.Rules[i].Name)
-	}
 	s.text = strings.Clone(text.String()) // without the room to grow
-	for i := range s.Rules {
-		s.Rules[i].Name = s.text[names[i] : names[i]+uint32(len(s.Rules[i].Name))]
-	}
 	return s.place()
 }
 

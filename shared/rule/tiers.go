@@ -192,7 +192,7 @@ func (c *compiler) readOverrides(d Draft) {
 		if !known {
 			continue
 		}
-		r := &c.set.Rules[to.rule]
+		r := &c.rules[to.rule]
 		if ok && !a.unlimited {
 			if field, reason := illegal(a.limit, r); field == ".burst" {
 				c.fault(spec.Burst.At, field, spec.Burst.Text, reason)
@@ -240,7 +240,7 @@ func (c *compiler) subject(spec OverrideSpec) (to subject, ok bool) {
 		if f.s.Text == "" || len(f.s.Text) > maxSubject {
 			c.fault(f.s.At, f.field, f.s.Text, "want 1 to "+strconv.Itoa(maxSubject)+" bytes")
 		}
-		if r := &c.set.Rules[named]; known && r.Terms != nil && len(r.By) > 0 && !namesAny(r, f.parts) {
+		if r := &c.rules[named]; known && r.Terms != nil && len(r.By) > 0 && !namesAny(r, f.parts) {
 			c.fault(f.s.At, f.field, f.s.Text, "rule "+r.Name+" does not tell callers apart by it: its by is ["+byText(r)+"]")
 		}
 	}

@@ -72,16 +72,15 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	for _, w := range told {
 		warnings += fmt.Sprintf("warning: %v\n", w)
 	}
-	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(len(release.Set.Rules), "rule"), release.Content, count(len(issued.Entries), "key"), store), warnings, nil
+	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), store), warnings, nil
 }
 
 // keyless tells which rules limit nobody without a keys file.
 func keyless(file string, set *rule.Set) (warnings rule.Faults) {
 	known := rule.Parts(0).With(rule.Address).With(rule.User)
-	for i := range set.Rules {
-		r := &set.Rules[i]
+	for r := range set.Rules() {
 		if _, missing := r.Principal(known, nil); missing != nil {
-			warnings = append(warnings, rule.Fault{At: rule.Source{File: file, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", i), Value: missing.String(),
+			warnings = append(warnings, rule.Fault{At: rule.Source{File: file, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", r.Index), Value: missing.String(),
 				Want: "needs keys, of which weir.yaml names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"})
 		}
 	}

@@ -52,8 +52,8 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 			return strings.EqualFold(strings.TrimSpace(h), name)
 		})
 	}}
-	for i := range s.Rules {
-		e.rule(&s.Rules[i])
+	for r := range s.Rules() {
+		e.rule(&r)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	e.head(table)
@@ -111,7 +111,7 @@ func (e *explanation) address() string {
 func (e *explanation) rule(r *rule.Rule) {
 	pattern, matched, line := "", false, strconv.Itoa(int(r.Line))
 	for _, m := range e.set.Match(r.Where, e.request, nil) {
-		if m.Rule == r {
+		if m.Rule.Index == r.Index {
 			pattern, matched = m.Pattern, true
 		}
 	}

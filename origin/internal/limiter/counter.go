@@ -82,14 +82,14 @@ func newNamer(secret []byte) *namer {
 }
 
 // name is the counter of a rule for a request, false if the request lacks a part of the rule's principal.
-func (n *namer) name(c *Counter, p *planned, req *Request, pattern string) bool {
+func (n *namer) name(c *Counter, ru applied, req *Request, pattern string) bool {
 	m := n.macs.Get().(*mac)
 	defer n.macs.Put(m)
 	m.parts = m.parts[:0]
 	slot := 0
-	for i, choice := range p.rule.By {
+	for i, choice := range ru.rule.By {
 		var ok bool
-		if m.parts, ok = appendChoice(m.parts, choice, p, req, pattern); !ok {
+		if m.parts, ok = appendChoice(m.parts, choice, req, pattern); !ok {
 			return false
 		}
 		if i == 0 {
@@ -104,17 +104,17 @@ func (n *namer) name(c *Counter, p *planned, req *Request, pattern string) bool 
 	for i := range 4 {
 		c[4+i] = digits[tag>>(12-4*i)&15]
 	}
-	copy(c[slotSize:], p.name[:])
+	copy(c[slotSize:], ru.name[:])
 	base64.RawURLEncoding.Encode(c[slotSize+ruleSize:], m.Sum(m.sum[:0])[:16])
 	return true
 }
 
 // appendChoice appends the first part of a choice that the request has.
-func appendChoice(dst []byte, choice rule.Choice, p *planned, req *Request, pattern string) ([]byte, bool) {
+func appendChoice(dst []byte, choice rule.Choice, req *Request, pattern string) ([]byte, bool) {
 	from := len(dst)
 	for _, part := range choice {
 		var ok bool
-		if dst, ok = appendPart(dst, part, p, req, pattern); ok {
+		if dst, ok = appendPart(dst, part, req, pattern); ok {
 			return dst, true
 		}
 		dst = dst[:from]
@@ -124,7 +124,7 @@ func appendChoice(dst []byte, choice rule.Choice, p *planned, req *Request, patt
 
 // appendPart appends one part of a principal: its kind, its length, its value, so that no two lists of values
 // run into the same bytes.
-func appendPart(dst []byte, part rule.Part, p *planned, req *Request, pattern string) ([]byte, bool) {
+func appendPart(dst []byte, part rule.Part, req *Request, pattern string) ([]byte, bool) {
 	dst = append(dst, byte(part), 0, 0, 0, 0)
 	from := len(dst)
 	switch part {

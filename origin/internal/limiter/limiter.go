@@ -18,7 +18,6 @@ import (
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
-	"github.com/weirproject/weir/shared/rule"
 )
 
 // Request is one call to be answered.
@@ -74,10 +73,9 @@ func New(o Options, first *rules.Release) *Limiter {
 // Use puts a release in force. A request is answered by one release, whichever is in force when it begins. Remembered
 // refusals go with the release they were made under.
 func (l *Limiter) Use(r *rules.Release) {
-	p := &plan{release: r, rules: make([]planned, len(r.Set.Rules)), deny: denycache.New[Counter](denycache.DefaultSize)}
-	for i := range r.Set.Rules {
-		ru := &r.Set.Rules[i]
-		p.rules[i] = planned{rule: ru, name: ruleBytes(ru.Name, ru.Algorithm, ru.Limit.Window), metrics: l.o.Metrics.Rule(ru.Name)}
+	p := &plan{release: r, rules: make([]planned, r.Set.Len()), deny: denycache.New[Counter](denycache.DefaultSize)}
+	for ru := range r.Set.Rules() {
+		p.rules[ru.Index] = planned{name: ruleBytes(ru.Name, ru.Algorithm, ru.Limit.Window), metrics: l.o.Metrics.Rule(ru.Name)}
 	}
 	l.plan.Store(p)
 	l.o.Metrics.SetRelease(r.Number, r.Content)
@@ -93,9 +91,8 @@ type plan struct {
 	deny    *denycache.Cache[Counter]
 }
 
-// planned is a rule with what its checks need.
+// planned is what the checks of a rule need beside it.
 type planned struct {
-	rule    *rule.Rule
 	name    [ruleSize]byte
 	metrics *telemetry.Rule
 }

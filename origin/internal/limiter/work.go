@@ -14,10 +14,16 @@ import (
 // work is the scratch of one check, reused: entry i of each slice is about the same rule.
 type work struct {
 	matched  []rule.Matched
-	rules    []*planned
+	rules    []applied
 	charges  []Charge
 	outcomes []Outcome
 	answers  []answer
+}
+
+// applied is a rule that applies to the request.
+type applied struct {
+	rule *rule.Rule // in work.matched
+	*planned
 }
 
 // answer says what answered for a rule.
@@ -34,8 +40,9 @@ const (
 func (w *work) find(n *namer, p *plan, req *Request) {
 	w.matched = p.release.Set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path}, w.matched[:0])
 	w.rules, w.charges = w.rules[:0], w.charges[:0]
-	for _, m := range w.matched {
-		ru := &p.rules[m.Rule.Index]
+	for i := range w.matched {
+		m := &w.matched[i]
+		ru := applied{&m.Rule, &p.rules[m.Rule.Index]}
 		c := Charge{Algorithm: m.Rule.Algorithm, Limit: m.Rule.Limit, Cost: req.Cost}
 		if n.name(&c.Counter, ru, req, m.Pattern) {
 			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)

@@ -15,9 +15,9 @@ const slack = limit.Minute
 // Decision is what one rule said to one call.
 type Decision struct {
 	At        limit.Micros
-	Rule      *rule.Rule
-	Principal []byte // valid during the callback
-	Unlimited bool   // the caller has no limit under the rule
+	Rule      *rule.Rule // valid during the callback
+	Principal []byte     // valid during the callback
+	Unlimited bool       // the caller has no limit under the rule
 	limit.Decision
 	// Charged is false for a refusal, for a peek, and for an admission that another rule's refusal made void.
 	Charged bool
@@ -43,8 +43,8 @@ type Engine struct {
 
 // asked is one rule that applies to the call at hand.
 type asked struct {
-	rule      *rule.Rule
-	from, to  int // of the principal in Engine.names
+	rule      *rule.Rule // in Engine.matched
+	from, to  int        // of the principal in Engine.names
 	limit     limit.Limit
 	cost      int64
 	unlimited bool
@@ -55,9 +55,9 @@ type asked struct {
 // NewEngine makes an engine whose counters take about maxBytes at most. Beyond it, counters nearest to fresh are dropped:
 // see [Engine.Shed].
 func NewEngine(set *rule.Set, maxBytes int64) *Engine {
-	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, len(set.Rules)), high: -limit.Never}
-	for i := range set.Rules {
-		e.states = append(e.states, newStates(&set.Rules[i]))
+	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, set.Len()), high: -limit.Never}
+	for r := range set.Rules() {
+		e.states = append(e.states, newStates(&r))
 	}
 	return e
 }
@@ -127,17 +127,18 @@ func (e *Engine) find(where rule.Where, c *Call) {
 	slices.SortFunc(e.matched, func(a, b rule.Matched) int { return cmp.Compare(a.Rule.Index, b.Rule.Index) })
 	e.asked, e.names = e.asked[:0], e.names[:0]
 	present := c.present()
-	for _, m := range e.matched {
+	for i := range e.matched {
+		m := &e.matched[i]
 		var missing rule.Choice
 		if e.parts, missing = m.Rule.Principal(present, e.parts[:0]); missing != nil {
 			e.absent[m.Rule.Index]++
 			continue
 		}
-		a := asked{rule: m.Rule, from: len(e.names), cost: m.Rule.Cost}
+		a := asked{rule: &m.Rule, from: len(e.names), cost: m.Rule.Cost}
 		if c.HasCost {
 			a.cost = c.Cost
 		}
-		e.names = appendPrincipal(e.names, m.Rule, e.parts, c, m.Pattern)
+		e.names = appendPrincipal(e.names, &m.Rule, e.parts, c, m.Pattern)
 		a.to = len(e.names)
 		if where == rule.Edge {
 			a.limit = m.Rule.Limit
@@ -145,7 +146,7 @@ func (e *Engine) find(where rule.Where, c *Call) {
 				a.limit = *m.Rule.Valid
 			}
 		} else {
-			g := e.set.Grant(m.Rule, e.parts, c.Caller)
+			g := e.set.Grant(&m.Rule, e.parts, c.Caller)
 			a.limit, a.unlimited = g.Limit, g.Unlimited
 		}
 		e.asked = append(e.asked, a)

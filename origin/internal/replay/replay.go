@@ -49,8 +49,8 @@ func Run(ctx context.Context, set *rule.Set, trace io.Reader, o Options) (*Summa
 		o.Memory = DefaultMemory
 	}
 	r := &run{o: o, engine: NewEngine(set, o.Memory), summary: &Summary{Format: o.Format}, high: -limit.Never}
-	for i := range set.Rules {
-		r.summary.Rules = append(r.summary.Rules, &RuleStats{Rule: &set.Rules[i], refused: newRanking(rankingSize(len(set.Rules)))})
+	for ru := range set.Rules() {
+		r.summary.Rules = append(r.summary.Rules, &RuleStats{Rule: &ru, refused: newRanking(rankingSize(set.Len()))})
 	}
 	if o.Decisions != nil {
 		r.out = bufio.NewWriterSize(o.Decisions, 1<<16)

@@ -30,10 +30,11 @@ func TestTheWholeModelIsReadFromYAML(t *testing.T) {
 	if want := "[search-per-key /search/** everything-per-caller * trial *]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	if r := s.Rules[3]; !r.Tier || r.Algorithm != rule.GCRA || r.Line != 30 || r.Penalty.Ceiling != 10*limit.Minute || fmt.Sprint(r.By) != "[key|user|address]" {
+	r := s.Rule(3)
+	if !r.Tier || r.Algorithm != rule.GCRA || r.Line != 30 || r.Penalty.Ceiling != 10*limit.Minute || fmt.Sprint(r.By) != "[key|user|address]" {
 		t.Errorf("%+v", r)
 	}
-	g := s.Grant(&s.Rules[3], []rule.Part{rule.Key}, rule.Caller{Key: "k", Tenant: "acme", Tier: "paid"})
+	g := s.Grant(&r, []rule.Part{rule.Key}, rule.Caller{Key: "k", Tenant: "acme", Tier: "paid"})
 	if g.Limit != (limit.Limit{Count: 900, Window: limit.Minute, Burst: 90}) || g.Basis != rule.OfTenant {
 		t.Errorf("%+v", g)
 	}

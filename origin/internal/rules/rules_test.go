@@ -57,10 +57,10 @@ func TestEveryFieldReachesItsRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(release.Set.Rules) != 2 || release.Number != 0 || len(release.Content) != 12 {
+	if release.Set.Len() != 2 || release.Number != 0 || len(release.Content) != 12 {
 		t.Fatalf("%+v", release)
 	}
-	origin, edge := release.Set.Rules[0], release.Set.Edge()
+	origin, edge := release.Set.Rule(0), release.Set.Edge()
 	if origin.Name != "search-per-key" || origin.Where != rule.Origin || origin.Algorithm != rule.SlidingWindow ||
 		origin.Limit != (limit.Limit{Count: 100, Window: limit.Minute}) || fmt.Sprint(origin.By) != "[key endpoint]" ||
 		origin.OnStoreFailure != rule.Closed || origin.Headers != rule.RetryOnly {

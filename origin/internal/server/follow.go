@@ -35,7 +35,7 @@ func (s *Server) Readiness() admin.Readiness {
 	r := admin.Readiness{
 		Draining: s.draining.Load(),
 		Store:    admin.Store{Kind: "memory", Up: true},
-		Rules:    standing(s.rules, len(s.limiter.Release().Set.Rules)),
+		Rules:    standing(s.rules, s.limiter.Release().Set.Len()),
 	}
 	if s.valkey != nil {
 		r.Store = admin.Store{Kind: "valkey", Up: s.valkey.Up()}
