@@ -58,7 +58,7 @@ func newBundleInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show what is in a bundle",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			content, err := os.ReadFile(args[0])
 			if err != nil {

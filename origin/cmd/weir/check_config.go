@@ -20,7 +20,7 @@ func newCheckConfigCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check-config [FILE]",
 		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := "weir.yaml"
 			if len(args) > 0 {

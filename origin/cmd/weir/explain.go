@@ -21,7 +21,7 @@ func newExplainCommand() *cobra.Command {
 		Short: "Say which rules apply to a request, with which limit, and why the others do not",
 		Example: `  weir explain --key acme-prod --tenant acme GET /search?q=weir
   weir explain --address 2001:db8::1 --header 'X-App: 1' POST https://api.example.com/login`,
-		Args: cobra.ExactArgs(2),
+		Args: exactly("METHOD", "PATH or URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			release, err := rules.LoadModel(rulesFile)
 			if err != nil {

@@ -16,6 +16,15 @@ func TestAWordThatNamesNoCommandFails(t *testing.T) {
 		"help key nope":      `help: no command "key nope"`,
 		"nope":               `unknown command "nope"`,
 		"serve a --config b": `serve: "a" beside --config`,
+
+		"replay":           "replay: TRACE is missing: want weir replay TRACE [flags]",
+		"replay a b":       `replay: "b" is one too many: want weir replay TRACE [flags]`,
+		"explain GET":      "explain: PATH or URL is missing: want weir explain METHOD PATH|URL [flags]",
+		"bundle inspect":   "bundle inspect: FILE is missing",
+		"check-config a b": `check-config: "b" is one too many: want weir check-config [FILE] [flags]`,
+		"explain --adress": "explain: unknown flag: --adress: `weir explain --help` lists the flags",
+		"key new --x":      "key new: unknown flag: --x: `weir key new --help` lists the flags",
+		"--x":              "unknown flag: --x: `weir --help` lists what there is",
 	} {
 		if _, _, err := invoke(t, newRootCommand(), strings.Fields(line)...); exitCode(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: exit code %d, %v; want %s", line, exitCode(err), err, want)

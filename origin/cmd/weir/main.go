@@ -65,6 +65,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpCommand(newHelpCommand())
+	root.SetFlagErrorFunc(flagError)
 	for _, newCommand := range commands {
 		root.AddCommand(newCommand())
 	}

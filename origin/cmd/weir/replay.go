@@ -38,7 +38,7 @@ All rules of the file are tried, the edge's first: a call that the edge refuses 
 penalties and the wider prefix of v6-outer.`,
 		Example: `  weir replay --rules weir.rules.yaml access.log.gz
   weir replay --rules weir.rules.yaml --decisions trace.jsonl | jq 'select(.allowed | not)'`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("TRACE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, f, args[0]) },
 	}
 	flags := cmd.Flags()

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// exactly wants the arguments that are named, telling which is missing or too many.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return fmt.Errorf("%s: %s is missing: want %s", title(cmd), names[len(args)], cmd.UseLine())
+		}
+		return atMost(len(names))(cmd, args)
+	}
+}
+
+// atMost wants n arguments or fewer.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return fmt.Errorf("%s: %q is one too many: want %s", title(cmd), args[n], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// flagError tells which command refused a flag, and where its flags are listed.
+func flagError(cmd *cobra.Command, err error) error {
+	if !cmd.HasParent() {
+		return fmt.Errorf("%w: `%s --help` lists what there is", err, cmd.Name())
+	}
+	return fmt.Errorf("%s: %w: `%s --help` lists the flags", title(cmd), err, cmd.CommandPath())
+}
+
+// title is a command's name as its errors begin with it: without the program's.
+func title(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
