@@ -31,13 +31,25 @@ func newReplayCommand() *cobra.Command {
 		Short: "Try rules on a recorded trace or an access log, in virtual time",
 		Long: `Try rules on a recorded trace or an access log, in virtual time. TRACE is a file, plain or gzip, or - for standard input.
 
-A JSON line is {"t": µs since the epoch or RFC 3339, "key", "user", "tenant", "tier", "address", "method", "path", "host",
-"headers": [names], "cost"}, all but t optional. Without --format the first line tells what the trace is.
+Formats, of which the first line tells without --format:
+  jsonl     a JSON object a line, {"t": µs since the epoch or RFC 3339, "key", "user", "tenant", "tier", "address", "method",
+            "path", "host", "headers": [names], "cost"}: all but t optional, key the id of a key, other fields passed over
+  common    host ident user [time] "request" status bytes
+  combined  the same, then "referer" "user agent"
+  envoy     Envoy's default text, its address the last of x-forwarded-for; or the JSON of Weir's Envoy
+
+Access logs hold no key and no tenant: to try a rule by those, write JSON lines. Their user, where there is one, is taken for
+a verified user.
 
 All rules of the file are tried, the edge's first: a call that the edge refuses does not reach the origin. Not tried are
-penalties and the wider prefix of v6-outer.`,
+penalties and the wider prefix of v6-outer.
+
+The summary counts, for each rule, the calls that it was asked about (seen), and the most in any second of the trace's clock
+(peak). What is neither admitted nor refused had room, but met a refusal of another rule, which charges nobody. Refused
+counts of a shadow rule are what it would have refused.`,
 		Example: `  weir replay --rules weir.rules.yaml access.log.gz
-  weir replay --rules weir.rules.yaml --decisions trace.jsonl | jq 'select(.allowed | not)'`,
+  weir replay --rules weir.rules.yaml --decisions trace.jsonl | jq 'select(.allowed | not)'
+  zcat -f access.log.2.gz access.log.1 access.log | weir replay --rules weir.rules.yaml -`,
 		Args: exactly("TRACE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, f, args[0]) },
 	}
@@ -47,7 +59,7 @@ penalties and the wider prefix of v6-outer.`,
 	flags.BoolVar(&f.decisions, "decisions", false, "write each rule's decisions as JSON lines, in place of the summary")
 	flags.BoolVar(&f.strict, "strict", false, "end at the first line that cannot be read")
 	flags.IntVar(&f.showBad, "show-bad", 20, "lines that cannot be read to show; -1 for all")
-	flags.IntVar(&f.top, "top", 5, "most refused principals to show for each rule")
+	flags.IntVar(&f.top, "top", 5, "most refused principals to show for each rule; -1 for all that are known")
 	flags.Int64Var(&f.memory, "memory", replay.DefaultMemory>>20, "MiB that counters may take")
 	return cmd
 }
@@ -86,6 +98,9 @@ func runReplay(cmd *cobra.Command, f replayFlags, name string) (err error) {
 	}
 	shown := 0
 	o.Bad = func(line int64, reason error) {
+		if f.strict {
+			return // the error of the command tells it
+		}
 		if shown++; f.showBad < 0 || shown <= f.showBad {
 			clear()
 			fmt.Fprintf(stderr, "%s:%d: %v\n", name, line, reason)
@@ -94,7 +109,11 @@ func runReplay(cmd *cobra.Command, f replayFlags, name string) (err error) {
 	summary, err := replay.Run(cmd.Context(), release.Set, reader, o)
 	clear()
 	if hidden := shown - f.showBad; f.showBad >= 0 && hidden > 0 {
-		fmt.Fprintf(stderr, "%s: and %d more lines that could not be read (--show-bad -1 shows all)\n", name, hidden)
+		text := "and " + count(hidden, "more line") + " that could not be read"
+		if f.showBad == 0 {
+			text = count(hidden, "line") + " could not be read"
+		}
+		fmt.Fprintf(stderr, "%s: %s (--show-bad -1 shows all)\n", name, text)
 	}
 	if bad, strict := errors.AsType[replay.BadLine](err); strict {
 		return fmt.Errorf("replay: %s:%d: %w", name, bad.Line, bad.Reason)
@@ -106,7 +125,11 @@ func runReplay(cmd *cobra.Command, f replayFlags, name string) (err error) {
 	case err != nil:
 		return fmt.Errorf("replay: %s: %w", name, err)
 	case summary.Calls == 0:
-		return fmt.Errorf("replay: %s: no line of it could be read as %s", name, formatName(summary.Format))
+		hint := ""
+		if f.format == "" && summary.Format != "" {
+			hint = ", which its first line was taken for: --format names another"
+		}
+		return fmt.Errorf("replay: %s: no line of it could be read as %s%s", name, formatName(summary.Format), hint)
 	}
 	return nil
 }

@@ -51,8 +51,19 @@ func TestReplayShowsASummaryWithItsBadLines(t *testing.T) {
 		}
 	}
 	_, stderr, _ = invoke(t, newReplayCommand(), "--rules", rules, "--show-bad", "1", trace)
-	if !strings.HasSuffix(stderr, ": and 1 more lines that could not be read (--show-bad -1 shows all)\n") || strings.Count(stderr, "\n") != 2 {
+	if !strings.HasSuffix(stderr, ": and 1 more line that could not be read (--show-bad -1 shows all)\n") || strings.Count(stderr, "\n") != 2 {
 		t.Errorf("stderr:\n%s", stderr)
+	}
+	if _, stderr, _ = invoke(t, newReplayCommand(), "--rules", rules, "--show-bad", "0", trace); stderr != trace+": 2 lines could not be read (--show-bad -1 shows all)\n" {
+		t.Errorf("stderr:\n%s", stderr)
+	}
+	if _, stderr, _ = invoke(t, newReplayCommand(), "--rules", rules, "--strict", trace); stderr != "" { // the command's error says it
+		t.Errorf("strict, stderr:\n%s", stderr)
+	}
+	for top, want := range map[string]bool{"-1": true, "0": false} {
+		if stdout, _, err = invoke(t, newReplayCommand(), "--rules", rules, "--top", top, trace); err != nil || strings.Contains(stdout, "    1  address=2001:db8::/64\n") != want {
+			t.Errorf("top %s: %v\n%s", top, err, stdout)
+		}
 	}
 }
 
@@ -96,6 +107,7 @@ func TestReplayTellsWhatItCannotDo(t *testing.T) {
 		"strict":       {[]string{"--rules", rules, "--strict", trace}, "replay: " + trace + `:3: want host ident user [time] "request" status bytes`},
 		"format":       {[]string{"--rules", rules, "--format", "apache", trace}, `replay: format "apache": want one of jsonl, common, combined, envoy`},
 		"wrong format": {[]string{"--rules", rules, "--format", "jsonl", trace}, "replay: " + trace + ": no line of it could be read as jsonl"},
+		"guessed":      {[]string{"--rules", rules, rules}, "replay: " + rules + ": no line of it could be read as common, which its first line was taken for: --format names another"},
 		"empty":        {[]string{"--rules", rules, empty}, "replay: " + empty + ": no line of it could be read as a trace: it is empty"},
 		"absent":       {[]string{"--rules", rules, trace + "x"}, "replay: open " + trace + "x: no such file or directory"},
 		"folder":       {[]string{"--rules", rules, filepath.Dir(trace)}, "replay: " + filepath.Dir(trace) + " is a folder"},

@@ -200,7 +200,7 @@ func parseEnvoyJSON(line []byte, c *Call) (err error) {
 		return readable(err)
 	}
 	if l.Time == "" {
-		return errors.New("time is missing")
+		return errors.New("time is missing: want time, address, method, path, host, as Weir's Envoy writes them")
 	}
 	if c.At, err = rfc3339(l.Time); err != nil {
 		return err

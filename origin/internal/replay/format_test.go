@@ -46,7 +46,7 @@ func TestFormatsAreReadAndWhatIsWrongIsSaid(t *testing.T) {
 		{JSONL, `{"t":"yesterday"}`, `! t "yesterday": want an RFC 3339 time, as 2026-01-02T15:04:05.678Z`},
 		{JSONL, `{"t":0,"key":7}`, "! key: want a string, not a number"},
 		{JSONL, `{"t":0,"headers":"x"}`, "! headers: want a list of strings, not a string"},
-		{JSONL, `[]`, "! want a JSON object, not a array"},
+		{JSONL, `[]`, "! want a JSON object, not an array"},
 		{JSONL, `{"t":0} {"t":1}`, "! is not JSON: invalid character '{' after top-level value"},
 		{JSONL, `{"t":0,"method":"G T"}`, `! method "G T": want letters`},
 		{JSONL, `{"t":0,"path":"a"}`, `! request target "a": want a path or a URL`},
@@ -81,6 +81,7 @@ func TestFormatsAreReadAndWhatIsWrongIsSaid(t *testing.T) {
 		{Envoy, `{"time":"2026-11-30T08:00:00.001Z","address":"192.0.2.1","method":"GET","path":"/search","status":429,"details":"weir_rate_limited.flood","upstream":null}`,
 			"2026-11-30T08:00:00.001Z GET /search from 192.0.2.1"},
 		{Envoy, `{"time":"2026-11-30T08:00:00.001Z","address":"192.0.2.1","method":null,"path":null}`, "! method is missing"},
+		{Envoy, `{"start_time":"2026-11-30T08:00:00.001Z","method":"GET"}`, "! time is missing: want time, address, method, path, host, as Weir's Envoy writes them"},
 		{Envoy, `nothing`, `! want [time] "request" …`},
 	} {
 		var call Call

@@ -101,9 +101,17 @@ func readable(err error) error {
 		case "slice":
 			want = "a list of strings"
 		case "struct":
-			return fmt.Errorf("want a JSON object, not a %s", kind.Value)
+			return fmt.Errorf("want a JSON object, not %s", article(kind.Value))
 		}
-		return fmt.Errorf("%s: want %s, not a %s", kind.Field, want, kind.Value)
+		return fmt.Errorf("%s: want %s, not %s", kind.Field, want, article(kind.Value))
 	}
 	return fmt.Errorf("is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// article puts a or an before a kind of JSON value.
+func article(kind string) string {
+	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
+		return "an " + kind
+	}
+	return "a " + kind
 }

@@ -49,7 +49,7 @@ func (r *ranking) add(name []byte) {
 	heap.Fix(&r.least, 0)
 }
 
-// top gives the n most frequent, the most frequent first.
+// top gives the n most frequent, the most frequent first; all if n is negative.
 func (r *ranking) top(n int) []ranked {
 	all := make([]ranked, 0, len(r.least))
 	for _, entry := range r.least {
@@ -58,7 +58,10 @@ func (r *ranking) top(n int) []ranked {
 	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.error, b.error), cmp.Compare(a.name, b.name))
 	})
-	return all[:min(n, len(all))]
+	if n >= 0 && n < len(all) {
+		all = all[:n]
+	}
+	return all
 }
 
 // leastFirst is a heap of ranked names.

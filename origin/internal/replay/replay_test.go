@@ -357,13 +357,13 @@ trial (shadow)  1/1h gcra              1,300  2         1,298    99.85      1,00
 
 per-key
   1 call refused for a cost that the limit can never admit
-  1 call matched without key to be limited by
+  1 call matched, but had no key to be limited by
   most refused:
     433  key=k0
     431  key=k1
 
 trial (shadow)
-  3 calls matched without address to be limited by
+  3 calls matched, but had no address to be limited by
   most refused:
     649  address=2001:db8::/64
     649  address=2001:db8:0:1::/64

@@ -40,8 +40,8 @@ type Refusal struct {
 	Error     int64
 }
 
-// Top are the principals that the rule refused most, as far as it is certain: none of whom most of the count may be
-// others'.
+// Top are the n principals that the rule refused most, all if n is negative, as far as it is certain: none of whom most of
+// the count may be others'.
 func (s *RuleStats) Top(n int) []Refusal {
 	var list []Refusal
 	for _, r := range s.refused.top(n) {
@@ -91,7 +91,8 @@ type Summary struct {
 	Rules       []*RuleStats // in the order of the file
 }
 
-// Print writes the summary as tables for a terminal, with the top refused principals of each rule.
+// Print writes the summary as tables for a terminal, with the top refused principals of each rule, as [RuleStats.Top] gives
+// them.
 func (s *Summary) Print(w io.Writer, top int) error {
 	fmt.Fprintf(w, "%s calls in %s", grouped(s.Calls), span(s.Last-s.First))
 	if s.Calls > 0 {
@@ -147,14 +148,14 @@ func (s *RuleStats) printMore(w io.Writer, top int) {
 	for _, note := range []note{
 		{s.Never, "call", "refused for a cost that the limit can never admit"},
 		{s.Void, "call", "had room here, but met a refusal of another rule"},
-		{s.Absent, "call", "matched without " + by(s.Rule) + " to be limited by"},
+		{s.Absent, "call", "matched, but had no " + by(s.Rule) + " to be limited by"},
 	} {
 		if note.n > 0 {
 			lines = append(lines, note.String())
 		}
 	}
 	refused := s.Top(top)
-	if s.Refused > 0 && len(refused) == 0 && top > 0 {
+	if s.Refused > 0 && len(refused) == 0 && top != 0 {
 		lines = append(lines, "no principal stands out among those refused")
 	}
 	if len(refused) > 0 {
