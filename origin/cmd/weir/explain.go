@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/explain"
 	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/shared/keyfilter"
 )
 
 func init() { register(newExplainCommand) }
@@ -27,7 +29,12 @@ func newExplainCommand() *cobra.Command {
 			if err != nil {
 				return exitError{2, fmt.Errorf("explain: %w", err)}
 			}
-			q.Method = explain.Method(args[0])
+			if (keyfilter.Format{}).Check([]byte(q.Caller.Key)) {
+				return errors.New("explain: --key is a key itself: want its id, as `weir key new --id` was given")
+			}
+			if q.Method, err = explain.ParseMethod(args[0]); err != nil {
+				return fmt.Errorf("explain: %w", err)
+			}
 			host, path, err := explain.ParseTarget(args[1])
 			if err != nil {
 				return fmt.Errorf("explain: %w", err)

@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/shared/keyfilter"
 )
 
 const tryRules = `version: 1
@@ -129,7 +132,13 @@ func TestExplainAnswersOnTheCommandLine(t *testing.T) {
 	if !strings.Contains(stdout, "request  GET /a\nhost     h\n") || !strings.Contains(stdout, "per-address  3     origin  address=2001:db8::/64  GET *     2/1m sliding-window  the rule") {
 		t.Errorf("got:\n%s", stdout)
 	}
+	key, err := keyfilter.Format{}.New(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, args := range map[string][]string{
+		"explain: --key is a key itself: want its id, as `weir key new --id` was given":    {"--key", key, "GET", "/"},
+		`explain: method "/a": want an HTTP method, as GET`:                                {"/a", "/b"},
 		`explain: --address "x": want an IP address, as 192.0.2.7 or 2001:db8::1`:          {"--address", "x", "GET", "/"},
 		`explain: target "a": want a path that begins with /, or a URL with http or https`: {"GET", "a"},
 		"explain: open " + rules + "x: no such file or directory":                          {"--rules", rules + "x", "GET", "/"},

@@ -210,6 +210,9 @@ func (e *explanation) limit(r *rule.Rule, chosen []rule.Part) (allowed, from str
 	case rule.OfTier:
 		return allowed, "tier " + e.q.Caller.Tier
 	case rule.OfStrictest:
+		if tiered := func(p rule.Part) bool { return p == rule.Key || p == rule.User || p == rule.Tenant }; e.q.Caller.Tier != "" && slices.ContainsFunc(chosen, tiered) {
+			return allowed, "the strictest tier, as the rules have no tier " + e.q.Caller.Tier
+		}
 		return allowed, "the strictest tier, as the principal has none"
 	}
 	return allowed, "the rule"
@@ -245,11 +248,16 @@ func printable(text string) string {
 	}, text)
 }
 
-// Method is the spelling that rules compare: capitals for the usual ones, as a shell's user writes them.
-func Method(text string) string {
+// ParseMethod reads a method as rules compare it: the usual ones in capitals, however a shell's user writes them.
+func ParseMethod(text string) (string, error) {
 	if upper := strings.ToUpper(text); slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
 		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace}, upper) {
-		return upper
+		return upper, nil
 	}
-	return text
+	if text == "" || strings.ContainsFunc(text, func(c rune) bool { // RFC 9110 section 5.6.2
+		return !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+	}) {
+		return "", fmt.Errorf("method %q: want an HTTP method, as GET", text)
+	}
+	return text, nil
 }

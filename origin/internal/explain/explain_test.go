@@ -52,6 +52,32 @@ func TestEveryRuleIsExplained(t *testing.T) {
 	}
 }
 
+// An address has no tier, whatever tier its caller's key has.
+func TestATierIsNotTheAddresss(t *testing.T) {
+	release, err := rules.LoadModel("testdata/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	err = explain.Write(&b, release.Set, explain.Question{Method: "GET", Path: "/", Host: "api.example.com", Headers: []string{"x-app"},
+		Caller: rule.Caller{Tier: "paid"}, Address: netip.MustParseAddr("192.0.2.7")})
+	if want := "the strictest tier, as the principal has none\n"; err != nil || !strings.Contains(b.String(), want) {
+		t.Errorf("%v, want %q in:\n%s", err, want, b.String())
+	}
+}
+
+func TestMethodsAreHTTPs(t *testing.T) {
+	for text, want := range map[string]string{"get": "GET", "GET": "GET", "Patch": "PATCH", "purge": "purge", "M-SEARCH": "M-SEARCH", "": "refused", "G E": "refused", "/search": "refused", "GÉT": "refused"} {
+		got, err := explain.ParseMethod(text)
+		if err != nil {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("%q: %q (%v), want %q", text, got, err, want)
+		}
+	}
+}
+
 func TestTargetsArePathsOrURLs(t *testing.T) {
 	for target, want := range map[string]string{
 		"/search?u=http://h/":          " /search?u=http://h/",
