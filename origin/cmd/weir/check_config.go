@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/origin/internal/config"
+	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/origin/internal/keys"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/rule"
@@ -17,16 +18,27 @@ import (
 func init() { register(newCheckConfigCommand) }
 
 func newCheckConfigCommand() *cobra.Command {
-	return &cobra.Command{
+	var rulesFile string
+	cmd := &cobra.Command{
 		Use:   "check-config [FILE]",
 		Short: "Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant",
-		Args:  atMost(1),
+		Long: `Check a weir.yaml with the rules and keys files it names, listing every mistake, warning of what is hardly meant. With --rules,
+check a rules file alone, for what this version enforces. The exit code is 2 if there is a mistake.`,
+		Example: `  weir check-config weir.yaml
+  weir check-config --rules weir.rules.yaml`,
+		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := "weir.yaml"
+			file, check := "weir.yaml", checkConfig
 			if len(args) > 0 {
 				file = args[0]
 			}
-			summary, warnings, err := checkConfig(file)
+			if cmd.Flags().Changed("rules") {
+				if len(args) > 0 {
+					return fmt.Errorf("check-config: %q beside --rules: want one of the two", file)
+				}
+				file, check = rulesFile, checkRules
+			}
+			summary, warnings, err := check(file)
 			if err != nil {
 				return startError(err)
 			}
@@ -35,12 +47,45 @@ func newCheckConfigCommand() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&rulesFile, "rules", "", "rules file to check alone")
+	return cmd
+}
+
+// checkRules reads a rules file by itself.
+func checkRules(file string) (summary, warnings string, err error) {
+	release, err := rules.Load(file)
+	if err != nil {
+		return "", "", err
+	}
+	return fmt.Sprintf("%s is good: %s (content %s)\n", file, count(release.Set.Len(), "rule"), release.Content), told(release.Warnings), nil
+}
+
+// told is what warnings say, one a line.
+func told(warnings rule.Faults) (text string) {
+	for _, w := range warnings {
+		text += fmt.Sprintf("warning: %v\n", w)
+	}
+	return text
+}
+
+// isRulesFile tells whether file, which is no good weir.yaml, has what a rules file has and that one never: a version, a list
+// of rules.
+func isRulesFile(file string) bool {
+	doc, _, err := document.ReadFile(file, file)
+	if err != nil || !doc.Root().Present() {
+		return false
+	}
+	fields := doc.Root().Fields("version", "rules")
+	return fields.Get("version").Present() && len(fields.Get("rules").Items()) > 0
 }
 
 // checkConfig reads a weir.yaml and the files that it names, collecting the faults of all, so that one run shows them.
 func checkConfig(file string) (summary, warnings string, err error) {
 	var faults rule.Faults
 	c, err := config.Load(file, os.LookupEnv)
+	if err != nil && isRulesFile(file) {
+		return "", "", exitError{configCode, fmt.Errorf("%s is a rules file, not a weir.yaml: `weir check-config --rules %s` checks it", file, file)}
+	}
 	if err = collect(&faults, file, "", err); err != nil {
 		return "", "", err
 	}
@@ -65,14 +110,11 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	if c.Store.Valkey != nil {
 		store = c.Store.Valkey.Shown()
 	}
-	told := release.Warnings
+	all := release.Warnings
 	if c.Keys == "" {
-		told = append(told[:len(told):len(told)], keyless(c.Rules, release.Set)...)
+		all = append(all[:len(all):len(all)], keyless(c.Rules, release.Set)...)
 	}
-	for _, w := range told {
-		warnings += fmt.Sprintf("warning: %v\n", w)
-	}
-	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), store), warnings, nil
+	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), store), told(all), nil
 }
 
 // keyless tells which rules limit nobody without a keys file.

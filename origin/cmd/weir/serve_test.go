@@ -105,6 +105,40 @@ func TestCheckConfigSumsUpWhatIsGood(t *testing.T) {
 	}
 }
 
+func TestCheckConfigChecksARulesFileAlone(t *testing.T) {
+	dir := folder(t, map[string]string{
+		"good.yaml": goodRules, "open.yaml": strings.Replace(goodRules, "[address]", "[key]", 1), "bad.yaml": strings.Replace(goodRules, "3/1h", "3", 1),
+		"weir.yaml": "upstream: http://127.0.0.1:1\nrules: good.yaml\n", "version.yaml": "version: 1\n", "within.yaml": "upstream: http://127.0.0.1:1\nrules: [{name: r}]\n",
+	})
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		args                []string
+		code                int
+		stdout, stderr, err string
+	}{
+		{[]string{"--rules", in("good.yaml")}, 0, in("good.yaml") + " is good: 1 rule (content ", "", ""},
+		{[]string{"--rules", in("open.yaml")}, 0, " is good: 1 rule (content ", "warning: " + in("open.yaml") + ":3:3: rules[0].match: ", ""},
+		{[]string{"--rules", in("bad.yaml")}, 2, "", "", in("bad.yaml") + `:3:50: rules[0].limit: "3": want <calls>/<time>`},
+		{[]string{"--rules", in("absent.yaml")}, 2, "", "", "absent.yaml: no such file"},
+		{[]string{"--rules", in("good.yaml"), in("weir.yaml")}, 1, "", "", "weir.yaml\" beside --rules: want one of the two"},
+		{[]string{in("good.yaml")}, 2, "", "", in("good.yaml") + " is a rules file, not a weir.yaml: `weir check-config --rules " + in("good.yaml") + "` checks it"},
+		{[]string{in("bad.yaml")}, 2, "", "", in("bad.yaml") + " is a rules file, not a weir.yaml"},
+		{[]string{in("weir.yaml")}, 0, in("weir.yaml") + " is good: 1 rule (content ", "", ""},
+		{[]string{in("within.yaml")}, 2, "", "", "within.yaml:2:8: rules: want a single value"},
+		{[]string{in("version.yaml")}, 2, "", "", "version: is unknown: want one of roles"},
+	} {
+		stdout, stderr, err := invoke(t, newCheckConfigCommand(), c.args...)
+		if err == nil {
+			err = errors.New("")
+		} else if got := exitCode(err); got != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.args, got, c.code)
+		}
+		if !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) || !strings.Contains(err.Error(), c.err) || (err.Error() == "") != (c.code == 0) {
+			t.Errorf("%v:\n%s%s%v\nwant\n%s%s%s", c.args, stdout, stderr, err, c.stdout, c.stderr, c.err)
+		}
+	}
+}
+
 func TestServeTellsConfigurationFromTheRestByItsExitCode(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
