@@ -57,12 +57,15 @@ func (c *compiler) rate(at Source, field string, s Scalar) limit.Limit {
 }
 
 func (c *compiler) burst(field string, s Scalar, l limit.Limit) limit.Limit {
-	if !s.Set || l.Window == 0 {
+	if !s.Set {
 		return l
 	}
 	n, tooLarge, ok := parseCount(s.Text)
 	if !ok || tooLarge || n == 0 {
 		c.fault(s.At, field, s.Text, limit.ErrBurst.Error())
+		return l
+	}
+	if l.Window == 0 { // the rate is a fault of its own
 		return l
 	}
 	withBurst := l

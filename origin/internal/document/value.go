@@ -207,7 +207,12 @@ func (v Value) Items() []Value {
 	case nil:
 		return nil
 	default:
-		v.Fault("want a list")
+		want := "want a list"
+		// One plain value in place of a list is the usual slip.
+		if text, ok := scalarText(n); ok && text != "" && len(text) <= 60 && !strings.ContainsAny(text, "[]{},:#\"' \n") {
+			want += ", as [" + text + "]"
+		}
+		v.Fault(want)
 		return nil
 	}
 }

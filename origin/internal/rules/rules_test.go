@@ -177,7 +177,7 @@ func TestOneMistakeIsOneFault(t *testing.T) {
 		all + "- word\n": `r.yaml:4:3: rules[1]: "word": want a mapping with`,
 		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: /a}\n":           `r.yaml:4:59: rules[1].match: "/a": want a mapping`,
 		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: {paths: /a}}\n":  `r.yaml:4:67: rules[1].match.paths: "/a": want a list`,
-		all + "- {name: a, where: origin, by: key, limit: 1/1s}\n":                        `r.yaml:4:32: rules[1].by: "key": want a list`,
+		all + "- {name: a, where: origin, by: key, limit: 1/1s}\n":                        `r.yaml:4:32: rules[1].by: "key": want a list, as [key]`,
 		all + "- {name: a, where: origin, limit: 1/1s}\n":                                 `r.yaml:4:3: rules[1].by: is missing`,
 		all + "- {name: a, where: origin, by: [key], limit: 1/1s, match: {path: [/a]}}\n": `r.yaml:4:60: rules[1].match.path: is unknown`,
 	} {
