@@ -6,9 +6,10 @@ SHELL := /bin/sh
 # make run: STORE=memory needs no Valkey, ENVOY=no runs the origin alone.
 STORE ?= valkey
 ENVOY ?= yes
-# make bench: runs of each benchmark (benchstat wants 6 or more), and which ones.
+# make bench: runs of each benchmark (benchstat wants 6 or more), which ones, and of which packages.
 COUNT ?= 6
 BENCH ?= .
+BENCH_IN ?= $(UNIT)
 # make fuzz: how long in all for each package, and which packages.
 FUZZTIME ?= 5m
 FUZZ ?= ./...
@@ -99,8 +100,8 @@ replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 millio
 fuzz: ## Fuzz every package for FUZZTIME in all (FUZZTIME=5m, FUZZ=./shared/limit)
 	@sh .ci/fuzz '$(FUZZTIME)' $(FUZZ)
 
-bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp)
-	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(UNIT)
+bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp, BENCH_IN=./shared/limit)
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(BENCH_IN)
 
 bench-peers: ## The algorithms beside throttled, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
 	@cd shared/limit/internal/peers && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) .
