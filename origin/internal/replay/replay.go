@@ -57,7 +57,9 @@ func Run(ctx context.Context, set *rule.Set, trace io.Reader, o Options) (*Summa
 	}
 	err := r.read(ctx, trace)
 	if r.out != nil {
-		err = errors.Join(err, r.out.Flush())
+		if left := r.out.Flush(); left != nil && !errors.Is(err, left) { // a writer that failed says so again
+			err = errors.Join(err, fmt.Errorf("write decisions: %w", left))
+		}
 	}
 	r.summary.Shed = r.engine.Shed()
 	for i, s := range r.summary.Rules {

@@ -240,8 +240,12 @@ func TestARunCanBeEnded(t *testing.T) {
 		t.Errorf("%+v, %v", summary, err)
 	}
 	full := errors.New("disk full")
-	if _, err := replay.Run(t.Context(), set, endless, replay.Options{Decisions: writerFunc(func([]byte) (int, error) { return 0, full })}); !errors.Is(err, full) {
-		t.Errorf("a full disk: %v", err)
+	short := strings.NewReader(`{"t":0,"key":"k"}`)
+	for name, trace := range map[string]io.Reader{"endless": endless, "short": short} {
+		_, err := replay.Run(t.Context(), set, trace, replay.Options{Decisions: writerFunc(func([]byte) (int, error) { return 0, full })})
+		if !errors.Is(err, full) || err.Error() != "write decisions: "+full.Error() {
+			t.Errorf("a full disk, %s trace: %v", name, err)
+		}
 	}
 }
 
