@@ -68,6 +68,15 @@ func told(warnings rule.Faults) (text string) {
 	return text
 }
 
+// toldOfModel is what a release of file is told with that was taken without regard to what this version enforces.
+func toldOfModel(file string, release *rules.Release) string {
+	text := told(release.Warnings)
+	if n := len(release.Unenforced); n > 0 {
+		text += fmt.Sprintf("warning: %s: this version would refuse %s in it, which it does not enforce: `weir check-config --rules %s` tells what\n", file, count(n, "thing"), file)
+	}
+	return text
+}
+
 // isRulesFile tells whether file, which is no good weir.yaml, has what a rules file has and that one never: a version, a list
 // of rules.
 func isRulesFile(file string) bool {

@@ -53,9 +53,7 @@ func newExplainCommand() *cobra.Command {
 					return fmt.Errorf("explain: --address %q: want an IP address, as 192.0.2.7 or 2001:db8::1", address)
 				}
 			}
-			for _, w := range release.Warnings {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
-			}
+			fmt.Fprint(cmd.ErrOrStderr(), toldOfModel(rulesFile, release))
 			return explain.Write(cmd.OutOrStdout(), release.Set, q)
 		},
 	}

@@ -79,9 +79,7 @@ func runReplay(cmd *cobra.Command, f replayFlags, name string) (err error) {
 		return fmt.Errorf("replay: memory %d: want 1 to %d MiB", f.memory, 1<<20)
 	}
 	stderr := cmd.ErrOrStderr()
-	for _, w := range release.Warnings {
-		fmt.Fprintf(stderr, "warning: %v\n", w)
-	}
+	fmt.Fprint(stderr, toldOfModel(f.rulesFile, release))
 	trace, size, err := openTrace(cmd, name)
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)

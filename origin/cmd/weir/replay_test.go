@@ -124,7 +124,7 @@ func TestReplayTellsWhatItCannotDo(t *testing.T) {
 }
 
 func TestExplainAnswersOnTheCommandLine(t *testing.T) {
-	rules, _ := tryFiles(t)
+	rules, trace := tryFiles(t)
 	stdout, stderr, err := invoke(t, newExplainCommand(), "--rules", rules, "--address", "2001:db8::1", "--header", "Host: h", "get", "/a")
 	if err != nil || stderr != "" {
 		t.Fatal(err, stderr)
@@ -146,6 +146,23 @@ func TestExplainAnswersOnTheCommandLine(t *testing.T) {
 		args = append([]string{"--rules", rules}, args...)
 		if _, _, err := invoke(t, newExplainCommand(), args...); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	model := filepath.Join(t.TempDir(), "model.yaml")
+	if err := os.WriteFile(model, []byte(strings.Replace(tryRules, "limit: 2/1m", "algorithm: gcra, mode: shadow, limit: 2/1m", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantModel := "warning: " + model + ": this version would refuse 2 things in it, which it does not enforce: `weir check-config --rules " + model + "` tells what\n"
+	for name, try := range map[string]func() (string, string, error){
+		"explain": func() (string, string, error) {
+			return invoke(t, newExplainCommand(), "--rules", model, "--address", "192.0.2.1", "GET", "/")
+		},
+		"replay": func() (string, string, error) {
+			return invoke(t, newReplayCommand(), "--rules", model, "--show-bad", "0", "--decisions", trace)
+		},
+	} {
+		if _, stderr, err := try(); err != nil || !strings.HasPrefix(stderr, wantModel) {
+			t.Errorf("%s: %v, %s, want %s", name, err, stderr, wantModel)
 		}
 	}
 	open := filepath.Join(t.TempDir(), "open.yaml")

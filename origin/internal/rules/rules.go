@@ -18,6 +18,8 @@ type Release struct {
 	Content string
 	// Warnings tell what in it is probably not meant.
 	Warnings rule.Faults
+	// Unenforced is what this version's processes would refuse in it; none in one that [Load] took.
+	Unenforced rule.Faults
 }
 
 // Load reads the file at path for use by this version's processes: what they cannot enforce is refused, as well as
@@ -27,12 +29,12 @@ func Load(path string) (*Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read(doc, content, unenforced)
+	return read(doc, content, true)
 }
 
 // Parse is Load of content, which faults name as name.
 func Parse(name string, content []byte) (*Release, error) {
-	return read(document.Parse(name, content), content, unenforced)
+	return read(document.Parse(name, content), content, true)
 }
 
 // LoadModel is Load for trying rules out: it takes all that a rules file may say, enforced by this version or not.
@@ -41,16 +43,16 @@ func LoadModel(path string) (*Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read(doc, content, nil)
+	return read(doc, content, false)
 }
 
 // ParseModel is LoadModel of content, which faults name as name.
 func ParseModel(name string, content []byte) (*Release, error) {
-	return read(document.Parse(name, content), content, nil)
+	return read(document.Parse(name, content), content, false)
 }
 
-// read compiles a document; check, if any, finds more faults.
-func read(doc *document.Document, content []byte, check func(rule.Draft) rule.Faults) (*Release, error) {
+// read compiles a document; with enforced, what this version does not enforce is a fault.
+func read(doc *document.Document, content []byte, enforced bool) (*Release, error) {
 	if !doc.Root().Present() {
 		return nil, doc.Faults()
 	}
@@ -60,12 +62,13 @@ func read(doc *document.Document, content []byte, check func(rule.Draft) rule.Fa
 	if len(draft.Rules) > 0 {
 		set, faults = rule.Compile(draft)
 	}
-	if check != nil {
-		faults = append(faults, check(draft)...)
+	missing := unenforced(draft)
+	if enforced {
+		faults = append(faults, missing...)
 	}
 	if faults = doc.FaultsWith(faults); len(faults) > 0 {
 		return nil, faults
 	}
 	sum := sha256.Sum256(content)
-	return &Release{Set: set, Content: hex.EncodeToString(sum[:])[:12], Warnings: rule.Lint(draft, set)}, nil
+	return &Release{Set: set, Content: hex.EncodeToString(sum[:])[:12], Warnings: rule.Lint(draft, set), Unenforced: missing}, nil
 }
