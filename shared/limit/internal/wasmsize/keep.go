@@ -1,3 +1,5 @@
+//go:build decide || edge || all
+
 package main
 
 import "unsafe"
