@@ -5,6 +5,7 @@
 package document
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ const (
 	maxColumn  = 64 // of a key that begins its line, and of a list's dash: each level of indentation takes a column
 	maxAnchors = 1_000
 	maxAliases = 10_000 // resolved while reading: what an alias in an alias may multiply to
+	// maxRead bounds the values that are read beyond those that the file has tokens for: what aliases of long lists, each
+	// of them read anew, may multiply to.
+	maxRead = 500_000
 	// maxFaults keeps a broken file of 400,000 entries from answering with as many lines.
 	maxFaults = 100
 )
@@ -38,8 +42,9 @@ const (
 type Document struct {
 	file    string
 	root    ast.Node
-	anchors map[string]ast.Node
+	anchors map[string]*ast.AnchorNode
 	aliases int
+	room    int // values that may yet be read
 	faults  rule.Faults
 	dropped int
 	// shapeless tells that the root is no mapping: everything is absent, for one cause.
@@ -58,36 +63,54 @@ func ReadFile(path, name string) (*Document, []byte, error) {
 
 // Parse parses content, which faults name as file. A document that cannot be parsed has one fault and an absent root.
 func Parse(file string, content []byte) *Document {
-	d := &Document{file: file, anchors: map[string]ast.Node{}}
+	d := &Document{file: file, anchors: map[string]*ast.AnchorNode{}}
 	if len(content) > MaxBytes {
 		d.add(rule.Source{File: file}, "", "", fmt.Sprintf("is too large: want at most %d bytes", MaxBytes))
 		return d
 	}
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // editors of some systems write a byte order mark
 	tokens := lexer.Tokenize(string(content))
-	if !d.bounded(tokens) {
+	if !d.bounded(tokens) || !d.single(tokens) {
 		return d
 	}
+	d.room = len(tokens) + maxRead
 	parsed, err := parse(tokens)
 	if err != nil {
 		d.syntax(err)
 		return d
 	}
-	var bodies []ast.Node
 	for _, doc := range parsed.Docs {
-		if doc.Body != nil {
-			bodies = append(bodies, doc.Body)
+		if doc.Body != nil && d.root == nil {
+			d.root = doc.Body
 		}
 	}
-	switch len(bodies) {
-	case 0:
+	if d.root == nil {
 		d.add(rule.Source{File: file}, "", "", "is empty")
-	case 1:
-		d.root = bodies[0]
-		ast.Walk(anchorCollector{d}, d.root)
-	default:
-		d.add(d.source(bodies[1]), "", "", "is a second document: want one a file")
+		return d
 	}
+	ast.Walk(anchorCollector{d}, d.root)
 	return d
+}
+
+// single checks that there is one document. The parser does not tell: it drops what follows an empty one.
+func (d *Document) single(tokens token.Tokens) bool {
+	begun, ended := false, false // a document, which an empty one is as well
+	for _, tk := range tokens {
+		switch tk.Type {
+		case token.CommentType:
+		case token.DocumentHeaderType:
+			begun, ended = true, ended || begun
+		case token.DocumentEndType:
+			ended = ended || begun
+		default:
+			if ended {
+				d.add(rule.Source{File: d.file, Line: tk.Position.Line, Column: tk.Position.Column}, "", "", "is a second document: want one a file")
+				return false
+			}
+			begun = true
+		}
+	}
+	return true
 }
 
 // parse keeps a fault of the YAML parser itself from ending the process: rules are read while serving.
@@ -231,7 +254,12 @@ type anchorCollector struct{ doc *Document }
 
 func (c anchorCollector) Visit(node ast.Node) ast.Visitor {
 	if anchor, ok := node.(*ast.AnchorNode); ok && anchor.Name != nil {
-		c.doc.anchors[anchor.Name.GetToken().Value] = anchor.Value
+		name := anchor.Name.GetToken().Value
+		if first, twice := c.doc.anchors[name]; twice { // an alias would mean now the one, now the other
+			c.doc.add(c.doc.source(anchor), "", "&"+name, "is an anchor a second time: first at line "+strconv.Itoa(c.doc.source(first).Line))
+		} else {
+			c.doc.anchors[name] = anchor
+		}
 	}
 	return c
 }

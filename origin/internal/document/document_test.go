@@ -90,6 +90,11 @@ func TestWhatIsNoDocumentIsOneLineWithItsPlace(t *testing.T) {
 		"name:\n\tx: 1\n":                 "f.yaml:2:1: is not YAML: ",
 		"name: a: b\n":                    "f.yaml:1:7: is not YAML: ",
 		"name: x\n---\nname: y\n":         "f.yaml:3:1: is a second document",
+		"name: x\n---\n---\nname: y\n":    "f.yaml:4:1: is a second document",
+		"---\n---\nname: x\n":             "f.yaml:3:1: is a second document",
+		"name: x\n...\ncount: 1\n":        "f.yaml:3:1: is a second document",
+		"name: *n\nlist: [&n x]\n":        `f.yaml:1:7: name: "*n": is an alias of no anchor before it`,
+		"list: [&n x, *n, &n y, *n]\n":    `f.yaml:1:18: "&n": is an anchor a second time: first at line 1`,
 		"just words\n":                    `f.yaml:1:1: "just words": want a mapping with name, count, list, inner`,
 		"- a\n- b\n":                      "f.yaml:1:1: want a mapping with name, count, list, inner",
 		"name: *nobody\n":                 `f.yaml:1:7: name: "*nobody": is an alias of no anchor`,
@@ -128,6 +133,22 @@ func TestAliasesStandForTheirAnchorsWithinABound(t *testing.T) {
 	got, faults := read("name: &n hello\nlist: [*n, *n]\ninner: {a: *n}\n")
 	if len(faults) > 0 || got["list"] != "hello;hello;" || got["inner.a"] != "hello" {
 		t.Errorf("%q, %q", got, faults)
+	}
+	// What follows one document and is none, and a byte order mark.
+	for _, text := range []string{"name: x\n---\n", "name: x\n...\n---\n# end\n", "# begin\n---\nname: x\n", "\ufeffname: x\n"} {
+		if got, faults := read(text); len(faults) > 0 || !strings.HasPrefix(got["name"], "x at ") {
+			t.Errorf("%q: %q, %q", text, got, faults)
+		}
+	}
+	// A list that an alias stands for is read each time: 2,000 times 1,000 values.
+	long := "list: &l [" + strings.Repeat("x,", 1000) + "]\n"
+	doc := document.Parse("f.yaml", []byte(long+"lists: ["+strings.Repeat("*l,", 2000)+"]\n"))
+	values := 0
+	for _, list := range doc.Root().Fields("list", "lists").Get("lists").Items() {
+		values += len(list.Items())
+	}
+	if faults := doc.Faults(); len(faults) != 1 || !strings.Contains(faults[0].Error(), "multiplied") || values > 510_000 {
+		t.Errorf("%d values, %q", values, faults)
 	}
 	// An alias of itself, and more aliases than a file of ours can need.
 	for _, text := range []string{"name: &a *a\n", "name: &n x\nlist: [" + strings.Repeat("*n,", 10_001) + "]\n"} {

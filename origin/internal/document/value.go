@@ -62,19 +62,36 @@ func (v Value) resolve() ast.Node {
 		case *ast.AliasNode:
 			name := n.Value.GetToken().Value
 			target, ok := v.doc.anchors[name]
-			if !ok {
-				v.doc.add(v.doc.source(n), v.field, "*"+name, "is an alias of no anchor")
+			if !ok || after(v.doc.source(target), v.doc.source(n)) {
+				v.doc.add(v.doc.source(n), v.field, "*"+name, "is an alias of no anchor before it")
 				return nil
 			}
 			if v.doc.aliases++; v.doc.aliases > maxAliases {
 				v.doc.add(v.doc.source(n), v.field, "*"+name, fmt.Sprintf("expands aliases more than %d times", maxAliases))
 				return nil
 			}
-			node = target
+			node = target.Value
 		default:
 			return node
 		}
 	}
+}
+
+// after tells whether a stands after b in their file.
+func after(a, b rule.Source) bool {
+	return a.Line > b.Line || a.Line == b.Line && a.Column > b.Column
+}
+
+// spend counts n values that are to be read of v; false, with a fault, beyond the bound.
+func (v Value) spend(n int) bool {
+	if v.doc.room < 0 {
+		return false // told before
+	}
+	if v.doc.room -= n; v.doc.room < 0 {
+		v.Fault(fmt.Sprintf("is where aliases have multiplied the file's values by more than %d", maxRead))
+		return false
+	}
+	return true
 }
 
 // Fields are the entries of a mapping.
@@ -135,6 +152,9 @@ func (f Fields) entry(entry *ast.MappingValueNode, allowed, later []string) {
 func (v Value) mapping() (entries []*ast.MappingValueNode, ok bool) {
 	switch n := v.resolve().(type) {
 	case *ast.MappingNode:
+		if !v.spend(len(n.Values)) {
+			return nil, true
+		}
 		return n.Values, true
 	case *ast.MappingValueNode:
 		return []*ast.MappingValueNode{n}, true
@@ -199,6 +219,9 @@ func (v Value) Items() []Value {
 	}
 	switch n := v.resolve().(type) {
 	case *ast.SequenceNode:
+		if !v.spend(len(n.Values)) {
+			return nil
+		}
 		items := make([]Value, len(n.Values))
 		for i, node := range n.Values {
 			items[i] = Value{doc: v.doc, node: node, field: v.field + "[" + strconv.Itoa(i) + "]", at: v.At()}
