@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+
 	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -12,7 +14,7 @@ func readDraft(doc *document.Document) (d rule.Draft) {
 		v.Fault("want version: 1")
 	}
 	list := root.Get("rules")
-	for _, item := range list.Items() {
+	for _, item := range bounded(list, list.Items(), rule.MaxRules) {
 		d.Rules = append(d.Rules, readSpec(item))
 	}
 	if len(d.Rules) == 0 && !doc.Broken() {
@@ -27,7 +29,8 @@ func readDraft(doc *document.Document) (d rule.Draft) {
 			Burst: fields.Get("burst").Scalar(),
 		})
 	}
-	for _, item := range root.Get("overrides").Items() {
+	overrides := root.Get("overrides")
+	for _, item := range bounded(overrides, overrides.Items(), rule.MaxOverrides) {
 		fields := item.Fields("rule", "key-id", "user", "tenant", "limit", "burst")
 		d.Overrides = append(d.Overrides, rule.OverrideSpec{
 			At:     item.At(),
@@ -43,16 +46,29 @@ func readDraft(doc *document.Document) (d rule.Draft) {
 	return d
 }
 
+// bounded are the items, none with a fault where there are more than most: each would be read into a value that is larger
+// than its text.
+func bounded(list document.Value, items []document.Value, most int) []document.Value {
+	if len(items) > most {
+		list.Fault(fmt.Sprintf("has %d entries: want at most %d", len(items), most))
+		return nil
+	}
+	return items
+}
+
 func readSpec(item document.Value) rule.Spec {
 	fields := item.Fields("name", "where", "match", "by", "algorithm", "limit", "burst", "tier", "cost", "on-store-failure",
 		"exact", "headers", "mode", "penalty", "offset", "address-prefix", "valid-key")
 	s := rule.Spec{At: item.At(), By: scalars(fields.Get("by"))}
-	for name, to := range map[string]*rule.Scalar{
-		"name": &s.Name, "where": &s.Where, "algorithm": &s.Algorithm, "limit": &s.Limit, "burst": &s.Burst, "tier": &s.Tier,
-		"cost": &s.Cost, "on-store-failure": &s.OnStoreFailure, "exact": &s.Exact, "headers": &s.Headers, "mode": &s.Mode,
-		"offset": &s.Offset,
+	for _, f := range []struct {
+		name string
+		to   *rule.Scalar
+	}{
+		{"name", &s.Name}, {"where", &s.Where}, {"algorithm", &s.Algorithm}, {"limit", &s.Limit}, {"burst", &s.Burst}, {"tier", &s.Tier},
+		{"cost", &s.Cost}, {"on-store-failure", &s.OnStoreFailure}, {"exact", &s.Exact}, {"headers", &s.Headers}, {"mode", &s.Mode},
+		{"offset", &s.Offset},
 	} {
-		*to = fields.Get(name).Scalar()
+		*f.to = fields.Get(f.name).Scalar()
 	}
 	if v := fields.Get("match"); v.Present() {
 		match := v.Fields("paths", "methods", "hosts", "headers")

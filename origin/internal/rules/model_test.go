@@ -93,15 +93,23 @@ func TestDeepOrAliasedRulesAreBounded(t *testing.T) {
 	}
 	nested.WriteString("rules:\n- {name: a, where: origin, by: [key], limit: 1/1s, match: {paths: *x29}}\n")
 	for name, text := range map[string]string{
-		"brackets":        strings.Repeat("[", 100_000),
-		"indentation":     strings.Repeat(" ", 100) + "a: b",
-		"aliases":         nested.String(),
-		"too many rules":  "version: 1\nrules:\n" + strings.Repeat("- {name: a, where: origin, by: [key], limit: 1/1s}\n", rule.MaxRules+1),
-		"an alias of all": bomb + "- *a0\n",
+		"brackets":               strings.Repeat("[", 100_000),
+		"indentation":            strings.Repeat(" ", 100) + "a: b",
+		"aliases":                nested.String(),
+		"too many rules":         "version: 1\nrules:\n" + strings.Repeat("- {name: a, where: origin, by: [key], limit: 1/1s}\n", rule.MaxRules+1),
+		"an alias of all":        bomb + "- *a0\n",
+		"aliases of a long list": "version: 1\nrules: [&r {name: a, where: origin, by: [key], limit: 1/1s, match: {paths: [" + strings.Repeat("/a,", 10_000) + "]}}," + strings.Repeat("*r,", 2000) + "]\n",
 	} {
 		_, err := rules.ParseModel("r.yaml", []byte(text))
 		if err == nil || strings.Count(err.Error(), "\n") > 101 {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Entries beyond the bound are not read: each would fault by itself.
+	for _, text := range []string{"version: 1\nrules: [" + strings.Repeat("x,", rule.MaxRules+1) + "]\n",
+		"version: 1\nrules: [{name: a, where: origin, by: [key], limit: 1/1s}]\noverrides: [" + strings.Repeat("x,", rule.MaxOverrides+1) + "]\n"} {
+		if _, err := rules.ParseModel("r.yaml", []byte(text)); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "want at most") {
+			t.Errorf("%.60q: %.300v", text, err)
 		}
 	}
 }
