@@ -16,11 +16,11 @@ const (
 	MaxOverrides = 100_000
 
 	maxName    = 63
-	maxList    = 64  // values of one list
-	maxSubject = 256 // bytes of a key's id, a user, a tenant
-	maxShapes  = 128 // forms of patterns, each of which costs a request one lookup
-	maxOnOne   = 64  // rules on one pattern, all of which a request meets
-	maxPairs   = 100_000
+	maxList    = 64      // values of one list
+	maxSubject = 256     // bytes of a key's id, a user, a tenant
+	maxShapes  = 128     // forms of patterns, each of which costs a request one lookup
+	maxOnOne   = 64      // rules on one pattern, all of which a request meets
+	maxPairs   = 100_000 // combinations of a host and a path, each of which is an entry of the index
 )
 
 // Prefix lengths of an address where a rule gives none: one IPv4 host, one IPv6 network as ISPs hand them out.
@@ -42,7 +42,8 @@ func Compile(d Draft) (*Set, Faults) {
 			tiers:     map[string]allowance{},
 			overrides: map[subject]allowance{},
 		},
-		patterns: make([][]Pattern, len(d.Rules)),
+		patterns:  make([][]Pattern, len(d.Rules)),
+		pairsLeft: maxPairs,
 	}
 	c.readTiers(d.Tiers)
 	for i := range d.Rules {
@@ -89,7 +90,9 @@ type compiler struct {
 	terms    map[string]*Terms // equal terms are shared
 	rules    []Rule
 	patterns [][]Pattern // by rule
-	tiers    []tier      // in the order of the file
+	// pairsLeft is how many of maxPairs the rules so far have left, below 0 when that was told.
+	pairsLeft int
+	tiers     []tier // in the order of the file
 }
 
 func (c *compiler) fault(at Source, field, value, want string) {

@@ -225,6 +225,10 @@ func TestFaultsStayOnOneLineWhateverTheyShow(t *testing.T) {
 	if text := f.Error(); strings.ContainsAny(text, "\n\x1b") || len(text) > 400 || !strings.HasPrefix(text, `f:3: x: "a\nb`) {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
+	f.Field = "tiers.a\nb\x1b[31m" + strings.Repeat("é", 10_000) // names in a path are the writer's to choose
+	if text := f.Error(); strings.ContainsAny(text, "\n\x1b") || len(text) > 700 || !strings.HasPrefix(text, `f:3: tiers.a\nb`) {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
 	if (rule.Faults{}).Err() != nil {
 		t.Error("no faults are an error")
 	}

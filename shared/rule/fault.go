@@ -31,7 +31,7 @@ type Fault struct {
 	Want  string // what is allowed, or why the value is not
 }
 
-// maxShownValue bounds how much of a hostile value reaches a terminal or a log.
+// maxShownValue bounds how much of a hostile value or name reaches a terminal or a log.
 const maxShownValue = 80
 
 // Error is "file:line:column: field: "value": want", on one line whatever the value holds.
@@ -41,17 +41,27 @@ func (f Fault) Error() string {
 		b.WriteString(at + ": ")
 	}
 	if f.Field != "" {
-		b.WriteString(f.Field + ": ")
+		b.WriteString(plain(f.Field) + ": ")
 	}
 	if f.Value != "" {
-		shown := f.Value
-		if len(shown) > maxShownValue {
-			shown = shown[:maxShownValue] + "…"
-		}
-		b.WriteString(strconv.Quote(shown) + ": ")
+		b.WriteString(strconv.Quote(short(f.Value)) + ": ")
 	}
 	b.WriteString(f.Want)
 	return b.String()
+}
+
+// short is the beginning of a long text.
+func short(text string) string {
+	if len(text) > maxShownValue {
+		return text[:maxShownValue] + "…"
+	}
+	return text
+}
+
+// plain is a field's path with the names in it, which may be the writer's own, as a terminal can show them.
+func plain(field string) string {
+	quoted := strconv.Quote(short(field))
+	return quoted[1 : len(quoted)-1]
 }
 
 // Faults are all things wrong in a file, in the order of the file. An empty Faults is no error: return it through

@@ -15,6 +15,12 @@ func (c *compiler) pairs(spec *Spec) []Pattern {
 	if len(hosts) == 0 {
 		hosts = []string{""}
 	}
+	if c.pairsLeft -= len(paths) * len(hosts); c.pairsLeft < 0 {
+		if c.pairsLeft+len(paths)*len(hosts) >= 0 {
+			c.fault(spec.MatchAt, ".match", "", "want at most "+strconv.Itoa(maxPairs)+" pairs of a host and a path in all rules together")
+		}
+		return nil
+	}
 	pairs := make([]Pattern, 0, len(paths)*len(hosts))
 	for _, host := range hosts {
 		for _, path := range paths {

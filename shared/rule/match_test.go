@@ -383,6 +383,31 @@ func TestTooManyFormsOfPatternsAreRefused(t *testing.T) {
 	}
 }
 
+// 64 hosts times 64 paths are 4,096 entries of a rule.
+func TestPairsOfHostsAndPathsAreBoundedInAll(t *testing.T) {
+	var hosts, paths []string
+	for i := range 64 {
+		hosts = append(hosts, fmt.Sprintf("h%d.example.com", i))
+		paths = append(paths, fmt.Sprintf("/p%d", i))
+	}
+	var specs []rule.Spec
+	for i := range 30 {
+		s := spec(fmt.Sprintf("r%d", i), paths, nil)
+		for _, h := range hosts {
+			s.Hosts = append(s.Hosts, scalar(h))
+		}
+		s.Limit = scalar(fmt.Sprintf("%d/%dm", i+1, (i+1)*(i+1)))
+		specs = append(specs, s)
+	}
+	if _, faults := rule.Compile(rule.Draft{Rules: specs[:24]}); faults.Err() != nil {
+		t.Error(faults)
+	}
+	want := "rules[24].match: want at most 100000 pairs of a host and a path in all rules together"
+	if _, faults := rule.Compile(rule.Draft{Rules: specs}); faults.Error() != want {
+		t.Errorf("got %v", faults)
+	}
+}
+
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
