@@ -28,7 +28,8 @@ const (
 	// MaxBytes holds about 400,000 keys.
 	MaxBytes   = 64 << 20
 	maxDepth   = 16
-	maxColumn  = 64 // of a key that begins its line, and of a list's dash: each level of indentation takes a column
+	maxColumn  = 64    // of a key that begins its line, and of a list's dash: each level of indentation takes a column
+	maxKeys    = 1_000 // of one mapping in lines of its own, for which the parser takes time by their square
 	maxAnchors = 1_000
 	maxAliases = 10_000 // resolved while reading: what an alias in an alias may multiply to
 	// maxRead bounds the values that are read beyond those that the file has tokens for: what aliases of long lists, each
@@ -127,8 +128,9 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 // bounded checks what has to hold before the parser may recurse into the tokens.
 func (d *Document) bounded(tokens token.Tokens) bool {
 	flow, anchors, line := 0, 0, 0
-	begins := false // the token before began its line
-	column := 0     // of the token before
+	begins := false             // the token before began its line
+	column := 0                 // of the token before
+	var keys [maxColumn + 1]int // of the mapping at hand, by the column that its keys begin in
 	for _, tk := range tokens {
 		at := rule.Source{File: d.file, Line: tk.Position.Line, Column: tk.Position.Column}
 		nests := false
@@ -144,8 +146,17 @@ func (d *Document) bounded(tokens token.Tokens) bool {
 			return false
 		case token.SequenceEntryType, token.MappingKeyType:
 			nests = at.Column > maxColumn
+			if tk.Type == token.SequenceEntryType {
+				clear(keys[min(at.Column+1, len(keys)):]) // a new element
+			}
 		case token.MappingValueType: // the colon of a key that stands before it
-			nests = flow == 0 && begins && column > maxColumn
+			if nests = flow == 0 && begins && column > maxColumn; flow == 0 && column <= maxColumn {
+				clear(keys[column+1:])
+				if keys[column]++; keys[column] > maxKeys {
+					d.add(at, "", "", fmt.Sprintf("has too many fields in one mapping: want at most %d", maxKeys))
+					return false
+				}
+			}
 		}
 		begins, line, column = at.Line != line, at.Line, at.Column
 		if flow > maxDepth || nests {

@@ -83,33 +83,35 @@ inner:
 
 func TestWhatIsNoDocumentIsOneLineWithItsPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "f.yaml: is empty",
-		"# nothing but a comment\n":       "f.yaml: is empty",
-		"---\n":                           "f.yaml: is empty",
-		"name: [a, b\n":                   "f.yaml:1:7: is not YAML: ",
-		"name:\n\tx: 1\n":                 "f.yaml:2:1: is not YAML: ",
-		"name: a: b\n":                    "f.yaml:1:7: is not YAML: ",
-		"name: x\n---\nname: y\n":         "f.yaml:3:1: is a second document",
-		"name: x\n---\n---\nname: y\n":    "f.yaml:4:1: is a second document",
-		"---\n---\nname: x\n":             "f.yaml:3:1: is a second document",
-		"name: x\n...\ncount: 1\n":        "f.yaml:3:1: is a second document",
-		"name: *n\nlist: [&n x]\n":        `f.yaml:1:7: name: "*n": is an alias of no anchor before it`,
-		"list: [&n x, *n, &n y, *n]\n":    `f.yaml:1:18: "&n": is an anchor a second time: first at line 1`,
-		"just words\n":                    `f.yaml:1:1: "just words": want a mapping with name, count, list, inner`,
-		"- a\n- b\n":                      "f.yaml:1:1: want a mapping with name, count, list, inner",
-		"name: *nobody\n":                 `f.yaml:1:7: name: "*nobody": is an alias of no anchor`,
-		"name: !!binary aGk=\n":           "tags and directives are not allowed",
-		"%YAML 1.2\n---\nname: x\n":       "tags and directives are not allowed",
-		"inner: {<<: {a: 1}}\n":           "inner.<<: is unknown",
-		"list: &l [*l]\n":                 "want a single value",
-		"inner: &i\n  a: *i\n":            "want a single value",
-		strings.Repeat("[", 200_000):      "nests too deep",
-		strings.Repeat("{a: ", 20_000):    "nests too deep",
-		strings.Repeat("- ", 20_000):      "nests too deep",
-		strings.Repeat("? ", 20_000):      "nests too deep",
-		strings.Repeat("&a ", 20_000):     "too many anchors",
-		strings.Repeat("!t ", 20_000):     "tags and directives are not allowed",
-		strings.Repeat("x", 64<<20) + "x": "f.yaml: is too large: want at most 67108864 bytes",
+		"":                               "f.yaml: is empty",
+		"# nothing but a comment\n":      "f.yaml: is empty",
+		"---\n":                          "f.yaml: is empty",
+		"name: [a, b\n":                  "f.yaml:1:7: is not YAML: ",
+		"name:\n\tx: 1\n":                "f.yaml:2:1: is not YAML: ",
+		"name: a: b\n":                   "f.yaml:1:7: is not YAML: ",
+		"name: x\n---\nname: y\n":        "f.yaml:3:1: is a second document",
+		"name: x\n---\n---\nname: y\n":   "f.yaml:4:1: is a second document",
+		"---\n---\nname: x\n":            "f.yaml:3:1: is a second document",
+		"name: x\n...\ncount: 1\n":       "f.yaml:3:1: is a second document",
+		"name: *n\nlist: [&n x]\n":       `f.yaml:1:7: name: "*n": is an alias of no anchor before it`,
+		"list: [&n x, *n, &n y, *n]\n":   `f.yaml:1:18: "&n": is an anchor a second time: first at line 1`,
+		"just words\n":                   `f.yaml:1:1: "just words": want a mapping with name, count, list, inner`,
+		"- a\n- b\n":                     "f.yaml:1:1: want a mapping with name, count, list, inner",
+		"name: *nobody\n":                `f.yaml:1:7: name: "*nobody": is an alias of no anchor`,
+		"name: !!binary aGk=\n":          "tags and directives are not allowed",
+		"%YAML 1.2\n---\nname: x\n":      "tags and directives are not allowed",
+		"inner: {<<: {a: 1}}\n":          "inner.<<: is unknown",
+		"list: &l [*l]\n":                "want a single value",
+		"inner: &i\n  a: *i\n":           "want a single value",
+		strings.Repeat("[", 200_000):     "nests too deep",
+		strings.Repeat("{a: ", 20_000):   "nests too deep",
+		strings.Repeat("- ", 20_000):     "nests too deep",
+		strings.Repeat("? ", 20_000):     "nests too deep",
+		strings.Repeat("a: 1\n", 20_000): "f.yaml:1001:2: has too many fields in one mapping: want at most 1000",
+		"inner:\n" + strings.Repeat("  ? a\n  : 1\n", 20_000): "too many fields",
+		strings.Repeat("&a ", 20_000):                         "too many anchors",
+		strings.Repeat("!t ", 20_000):                         "tags and directives are not allowed",
+		strings.Repeat("x", 64<<20) + "x":                     "f.yaml: is too large: want at most 67108864 bytes",
 	} {
 		_, faults := read(text)
 		shown := text[:min(len(text), 40)]
@@ -126,6 +128,16 @@ func TestDeepIndentationIsBounded(t *testing.T) {
 	}
 	if _, faults := read(b.String()); len(faults) != 1 || !strings.Contains(faults[0], "nests too deep") {
 		t.Errorf("%q", faults)
+	}
+}
+
+// Fields of many elements are not fields of one mapping.
+func TestAListMayHoldMoreMappingsThanAMappingHasFields(t *testing.T) {
+	for _, item := range []string{"- name: x\n  count: 1\n", "-\n  name: x\n  inner:\n    a: b\n", "- {name: x}\n"} {
+		doc := document.Parse("f.yaml", []byte("list:\n"+strings.Repeat(item, 1500)))
+		if n := len(doc.Root().Fields("list").Get("list").Items()); n != 1500 || doc.Broken() {
+			t.Errorf("%q: %d elements, %v", item, n, doc.Faults())
+		}
 	}
 }
 
@@ -159,7 +171,7 @@ func TestAliasesStandForTheirAnchorsWithinABound(t *testing.T) {
 }
 
 func TestAHopelessFileDoesNotFloodTheTerminal(t *testing.T) {
-	_, faults := read(strings.Repeat("x: 1\n", 5_000))
+	_, faults := read("{" + strings.Repeat("x: 1, ", 5_000) + "}")
 	if len(faults) != 101 || !strings.HasSuffix(faults[100], "and 4900 more") {
 		t.Errorf("%d faults, the last %q", len(faults), faults[len(faults)-1])
 	}
