@@ -56,6 +56,16 @@ func (t *Terms) names(part Part) bool {
 	return false
 }
 
+// EndpointMethod is the method as it names an endpoint, `*` for one that HTTP does not define. A method is the client's to
+// choose: made-up ones share a counter, or each would open a new one.
+func EndpointMethod(m string) string {
+	switch m {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT":
+		return m
+	}
+	return "*"
+}
+
 // Caller is who calls, as far as limits depend on it. A part that is unknown is empty.
 type Caller struct {
 	Key    string // the API key's id

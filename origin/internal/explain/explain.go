@@ -134,7 +134,7 @@ func (e *explanation) rule(r *rule.Rule) {
 	if r.Mode == rule.Shadow {
 		name += " (shadow)"
 	}
-	e.applies = append(e.applies, row(name, line, r.Where.String(), strings.Join(principal, " "), e.q.Method+" "+pattern, allowed, from))
+	e.applies = append(e.applies, row(name, line, r.Where.String(), strings.Join(principal, " "), rule.EndpointMethod(e.q.Method)+" "+pattern, allowed, from))
 }
 
 func (e *explanation) present() (p rule.Parts) {

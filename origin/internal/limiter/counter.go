@@ -144,7 +144,7 @@ func appendPart(dst []byte, part rule.Part, req *Request, pattern string) ([]byt
 		}
 		dst = appendNetwork(dst, req.Caller.Address)
 	case rule.Endpoint:
-		dst = append(dst, method(req.Method)...)
+		dst = append(dst, rule.EndpointMethod(req.Method)...)
 		dst = append(append(dst, ' '), pattern...)
 	case rule.Global:
 	}
@@ -169,14 +169,4 @@ func appendNetwork(dst []byte, a netip.Addr) []byte {
 	}
 	b := p.Addr().As16()
 	return append(dst, b[:]...)
-}
-
-// method is the method as it names an endpoint. A method is the client's to choose: made-up ones share a counter, or
-// each would open a new one.
-func method(m string) string {
-	switch m {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT":
-		return m
-	}
-	return "*"
 }

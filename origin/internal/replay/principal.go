@@ -29,7 +29,7 @@ func appendPrincipal(dst []byte, r *rule.Rule, chosen []rule.Part, c *Call, patt
 		case rule.Address:
 			dst = appendAddress(dst, r, c)
 		case rule.Endpoint:
-			dst = appendPart(dst, part, c.Method+" "+pattern)
+			dst = appendPart(dst, part, rule.EndpointMethod(c.Method)+" "+pattern)
 		case rule.Global:
 			dst = appendPart(dst, part, "")
 		}
