@@ -12,6 +12,10 @@ import (
 // when an answer ends, not when its call came in.
 const slack = limit.Minute
 
+// block is how many calls must agree that an instant has passed before counters are dropped as fresh at it: a line or two
+// of a clock that was ahead must not make the trace forget everybody.
+const block = 4096
+
 // Decision is what one rule said to one call.
 type Decision struct {
 	At        limit.Micros
@@ -30,7 +34,9 @@ type Engine struct {
 	states   []states
 	absent   []int64 // calls that a rule matched and whose principal it could not name
 	maxBytes int64
-	high     limit.Micros // the latest instant so far
+	low      limit.Micros // the earliest instant of the calls since lowOf was 0
+	lowOf    int          // how many calls low is of
+	passed   limit.Micros // the low of the last full block: where the trace is, whatever instants single lines have
 	inserted int64        // counters since the last sweep, at most
 	held     int64        // counters that the last sweep left
 	shed     int64
@@ -55,7 +61,7 @@ type asked struct {
 // NewEngine makes an engine whose counters take about maxBytes at most. Beyond it, counters nearest to fresh are dropped:
 // see [Engine.Shed].
 func NewEngine(set *rule.Set, maxBytes int64) *Engine {
-	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, set.Len()), high: -limit.Never}
+	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, set.Len())}
 	for r := range set.Rules() {
 		e.states = append(e.states, newStates(&r))
 	}
@@ -77,13 +83,19 @@ func (e *Engine) Counters() (n int) {
 // Decide answers a call, telling emit what each rule says in the order of the file, the edge's rules first. A call that
 // the edge refuses does not reach the origin.
 func (e *Engine) Decide(c *Call, emit func(*Decision)) {
-	e.high = max(e.high, c.At)
+	if e.lowOf == 0 {
+		e.low = c.At
+	}
+	e.low = min(e.low, c.At)
+	if e.lowOf++; e.lowOf == block {
+		e.passed, e.lowOf = e.low, 0
+	}
 	for _, where := range []rule.Where{rule.Edge, rule.Origin} {
 		if !e.decide(where, c, emit) {
 			break
 		}
 	}
-	if e.inserted > max(4096, e.held) {
+	if e.inserted > max(block, e.held) {
 		e.sweep()
 	}
 }
@@ -156,7 +168,7 @@ func (e *Engine) find(where rule.Where, c *Call) {
 // sweep drops counters that are fresh, after as many charges as there are counters, so that it costs a charge no more
 // than a look at one; then, if memory is still short, those nearest to fresh.
 func (e *Engine) sweep() {
-	before := e.high - slack
+	before := e.passed - slack
 	var total int64
 	for _, s := range e.states {
 		total += s.expire(before)

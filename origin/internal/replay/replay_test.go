@@ -289,6 +289,49 @@ func TestForgettingFreshCountersChangesNothing(t *testing.T) {
 	}
 }
 
+// A line whose clock was years ahead must not make the trace forget who is limited, nor count all later calls in its second.
+func TestALineFarAheadChangesNothingForTheOthers(t *testing.T) {
+	set := model(t, "rules:\n- {name: a, where: origin, by: [key], limit: 1/1d}\n")
+	engine := replay.NewEngine(set, 1<<30)
+	admitted := 0
+	call := func(at limit.Micros, key string) {
+		engine.Decide(&replay.Call{At: at, Path: "/", Caller: rule.Caller{Key: key}}, func(d *replay.Decision) {
+			if d.Allowed {
+				admitted++
+			}
+		})
+	}
+	const keys = 20_000
+	call(1<<60, "ahead")
+	for turn := range 3 {
+		for i := range keys {
+			call(limit.Day+limit.Micros(turn*keys+i)*limit.Millisecond, fmt.Sprint(i))
+		}
+	}
+	if admitted != keys+1 {
+		t.Errorf("admitted %d calls of %d keys at one a day", admitted, keys+1)
+	}
+	lines := `{"t":"9999-12-31T23:59:59Z","key":"k"}` + "\n"
+	for i := range 10 {
+		lines += fmt.Sprintf(`{"t":%d,"key":"k"}`+"\n", i*1_000_000)
+	}
+	if _, summary := play(t, set, lines, replay.Options{}); summary.Rules[0].PeakSeen != 1 {
+		t.Errorf("peak of %d calls in a second, want 1", summary.Rules[0].PeakSeen)
+	}
+}
+
+// A method is the client's to choose: those that HTTP does not define are one endpoint, as the service counts them.
+func TestMadeUpMethodsShareACounter(t *testing.T) {
+	set := model(t, "rules:\n- {name: a, where: origin, by: [endpoint], match: {paths: [/a]}, limit: 2/1m}\n")
+	lines := ""
+	for _, method := range []string{"GET", "X", "Y", "Z", "get", "POST"} {
+		lines += fmt.Sprintf(`{"t":1,"method":%q,"path":"/a"}`+"\n", method)
+	}
+	if _, summary := play(t, set, lines, replay.Options{}); summary.Refused != 2 {
+		t.Errorf("%d refused, want Z and get", summary.Refused)
+	}
+}
+
 func TestMemoryIsBoundedByDroppingWhatIsNearestToFresh(t *testing.T) {
 	set := model(t, "rules:\n- {name: a, where: origin, by: [key], limit: 1/1d}\n")
 	engine := replay.NewEngine(set, 1<<20)

@@ -53,8 +53,8 @@ func (s *RuleStats) Top(n int) []Refusal {
 }
 
 func (s *RuleStats) add(d *Decision) {
-	// A line that is late counts in the second that the trace is in.
-	if second := d.At - (d.At%limit.Second+limit.Second)%limit.Second; second > s.second || s.Seen == 0 {
+	// A line that is late counts in the second that the trace is in, unless it was that second's line which was ahead.
+	if second := d.At - d.At%limit.Second; second > s.second || second < s.second-slack || s.Seen == 0 {
 		s.second, s.seen, s.charged = second, 0, 0
 	}
 	s.Seen++
