@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -131,10 +132,9 @@ func unescape(b *strings.Builder, text string) (more int) {
 	case 't':
 		b.WriteByte('\t')
 	case 'x':
-		var octet byte
 		if len(text) >= 3 {
-			if n, _ := fmt.Sscanf(text[1:3], "%02x", &octet); n == 1 {
-				b.WriteByte(octet)
+			if octet, err := strconv.ParseUint(text[1:3], 16, 8); err == nil {
+				b.WriteByte(byte(octet))
 				return 2
 			}
 		}

@@ -94,6 +94,9 @@ func parse(p parser, line []byte, c *Call) error {
 	if err := p.parse(line, c); err != nil {
 		return err
 	}
+	if c.At < 0 { // a state that was never used stands for instant 0
+		return fmt.Errorf("is of %s, before 1970", clock(c.At))
+	}
 	if c.Method == "" {
 		c.Method = "GET"
 	}

@@ -23,7 +23,7 @@ type jsonLine struct {
 	Path    string          `json:"path"`
 	Host    string          `json:"host"`
 	Headers []string        `json:"headers"`
-	Cost    *json.Number    `json:"cost"`
+	Cost    json.RawMessage `json:"cost"`
 }
 
 type jsonParser struct{ line jsonLine }
@@ -51,17 +51,17 @@ func (p *jsonParser) parse(line []byte, c *Call) (err error) {
 			return err
 		}
 	}
-	if l.Cost != nil {
-		n, err := strconv.ParseInt(l.Cost.String(), 10, 64)
+	if text := string(l.Cost); text != "" && text != "null" {
+		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || limit.CheckCost(n) != nil {
-			return fmt.Errorf("cost %s: %w", l.Cost, limit.ErrCost)
+			return fmt.Errorf("cost %s: want a whole number, 0 to %d (2^53-1)", shown(text), limit.MaxCount)
 		}
 		c.Cost, c.HasCost = n, true
 	}
 	return nil
 }
 
-// maxInstant bounds t to 36,000 years on both sides of the epoch, where no sum of instants wraps.
+// maxInstant bounds t to 36,000 years, where no sum of instants wraps.
 const maxInstant = 1 << 60
 
 // instant reads t: whole microseconds since the epoch, or RFC 3339.
@@ -77,7 +77,7 @@ func instant(t json.RawMessage) (limit.Micros, error) {
 		return rfc3339(text)
 	}
 	n, err := strconv.ParseInt(string(t), 10, 64)
-	if err != nil || n < -maxInstant || n > maxInstant {
+	if err != nil || n > maxInstant {
 		return 0, fmt.Errorf("t %s: want whole microseconds since the epoch or an RFC 3339 time", shown(string(t)))
 	}
 	return limit.Micros(n), nil
