@@ -35,7 +35,7 @@ func Readings(raw string) []string {
 // In a reading, segments are decoded, and a slash that is part of a segment is NUL, which no pattern has. An empty
 // last segment stands for a trailing slash.
 type readings struct {
-	spelling [5]string
+	spelling [9]string
 	n        int
 }
 
@@ -63,17 +63,49 @@ func readPath(raw string) (r readings) {
 		r.add(raw) // a handler of a whole subtree has /a/ in it
 		return r
 	}
-	r.add(resolved(raw, true))
-	r.add(resolved(raw, false))                          // Envoy: a parameter is part of its segment
+	for _, cut := range []bool{true, false} { // Envoy: a parameter is part of its segment
+		path, below := resolved(raw, cut)
+		r.add(path)
+		if below && path != "/" {
+			r.add(path + "/")
+		}
+	}
 	r.add(merged(segmented(raw)))                        // net/http: cleans what was written, then decodes each segment
 	r.add(merged(decode(raw, '/', '\\')))                // nginx, older frameworks: decode, merge slashes, resolve dots
 	r.add("/" + strings.TrimPrefix(segmented(raw), "/")) // frameworks that resolve nothing
+	servlet := merged(decode(withoutParameters(raw), '/', '/'))
+	r.add(servlet) // Tomcat: a parameter ends at a written slash alone, then as nginx
+	if short := strings.TrimSuffix(servlet, "/"); short != "" {
+		r.add(short) // to frameworks that take /a/ for /a
+	}
 	return r
+}
+
+// withoutParameters is raw without the parameters of its segments, as they are written: an encoded slash is part of one.
+func withoutParameters(raw string) string {
+	if strings.IndexByte(raw, ';') < 0 {
+		return raw
+	}
+	out := make([]byte, 0, len(raw))
+	parameter := false
+	for i := range len(raw) {
+		switch raw[i] {
+		case '/':
+			parameter = false
+		case ';':
+			parameter = true
+		}
+		if !parameter {
+			out = append(out, raw[i])
+		}
+	}
+	return string(out)
 }
 
 // resolved decodes, cuts parameters if asked to, resolves dot segments while empty segments still count as segments,
 // then drops the empty ones: the order of Envoy's normalize_path and merge_slashes, so that `/a//..` is `/a` at both.
-func resolved(raw string, cut bool) string {
+// below tells that a slash ends the path, if only before a dot segment.
+func resolved(raw string, cut bool) (path string, below bool) {
 	if end := strings.IndexByte(raw, '#'); end >= 0 {
 		raw = raw[:end]
 	}
@@ -84,6 +116,7 @@ func resolved(raw string, cut bool) string {
 		if cut {
 			segment, _, _ = strings.Cut(segment, ";")
 		}
+		below = segment == "" || segment == "." || segment == ".."
 		switch segment {
 		case ".":
 		case "..":
@@ -92,7 +125,7 @@ func resolved(raw string, cut bool) string {
 			out = append(append(out, '/'), segment...)
 		}
 	}
-	return mergeSlashes(out)
+	return mergeSlashes(out), below
 }
 
 // mergeSlashes drops empty segments, the last one included.
@@ -109,7 +142,8 @@ func mergeSlashes(path []byte) string {
 	return string(out)
 }
 
-// merged drops empty segments, then resolves dot segments, keeping a trailing slash.
+// merged drops empty segments, then resolves dot segments, keeping a trailing slash, which a dot segment at the end leaves
+// behind as well.
 func merged(path string) string {
 	out := make([]byte, 0, len(path)+1)
 	segment := ""
@@ -123,8 +157,10 @@ func merged(path string) string {
 			out = append(append(out, '/'), segment...)
 		}
 	}
-	if segment == "" || len(out) == 0 {
-		out = append(out, '/')
+	if segment == "" || segment == "." || segment == ".." || len(out) == 0 {
+		if len(out) == 0 || out[len(out)-1] != '/' {
+			out = append(out, '/')
+		}
 	}
 	return string(out)
 }

@@ -89,6 +89,7 @@ var spellings = []string{
 	"/files/a%2Fb", "/files/..", "/files/%2e%2e", "/files/a;b", "/files/a/", "/x/y/b", "/x/../a/y/b", "/files/%00", "/files/%", "/files/.",
 	"/SEARCH", "/search/..;a=b/..", "/files/..%2fsearch", "/a//b", "/a/%2F/b", "/files//x", "/a/x/b?", "?", "", "*", "/search%3fx", "/search%23x",
 	"/files/\x01", "/search/.../x", "/search/.%2e;/x", "http://h/search", "/search/%c0%ae%c0%ae/x", "/x%2f..%2fsearch/y", "/search/..%00/x",
+	"//./sub/.", "/x//../sub/.", "/sub/x/..",
 }
 
 // protected are handlers with the rules that protect them.
@@ -163,6 +164,25 @@ func FuzzNoSpellingOfAPathDodgesItsRule(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What servlet containers make of a path: they take parameters off as they are written, then decode, merge slashes, resolve
+// dots; frameworks on them take a trailing slash for none.
+func TestServletSpellingsDodgeNoRule(t *testing.T) {
+	set := compile(t, spec("search", []string{"/search"}, nil), spec("sub", []string{"/sub/**"}, nil))
+	for path, want := range map[string]string{
+		"/search;a%2fb":           "search",
+		"/search;a%5Cb;c=d":       "search",
+		"/x/..;a%2f/search":       "search",
+		"/a;x//../search;y":       "search",
+		"/a//../%73earch/":        "search",
+		"/;a%2Fb/search/":         "search",
+		"/x;y//..;z/sub;a%2fb/.;": "sub",
+	} {
+		if got := match(set, "GET", path); !strings.Contains(" "+got, " "+want+"=") {
+			t.Errorf("%s is below %s, matches %q, read as %q", path, want, got, rule.Readings(path))
+		}
+	}
 }
 
 func TestEnvoysModelDoesWhatEnvoyIsKnownToDo(t *testing.T) {
