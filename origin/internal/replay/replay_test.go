@@ -355,6 +355,26 @@ func TestMemoryIsBoundedByDroppingWhatIsNearestToFresh(t *testing.T) {
 	}
 }
 
+// The counters of a fixed window are all fresh at one instant: dropping a tenth must not drop them all.
+func TestWantOfMemoryDoesNotForgetAWholeWindow(t *testing.T) {
+	set := model(t, "rules:\n- {name: a, where: origin, by: [key], limit: 1/1d, algorithm: fixed-window}\n")
+	engine := replay.NewEngine(set, 1<<20)
+	const keys = 12_000 // a third more than fit
+	refused := 0
+	for turn := range 2 {
+		for i := range keys {
+			engine.Decide(&replay.Call{At: limit.Micros(turn*keys+i) * limit.Millisecond, Path: "/", Caller: rule.Caller{Key: fmt.Sprint(i)}}, func(d *replay.Decision) {
+				if !d.Allowed {
+					refused++
+				}
+			})
+		}
+	}
+	if shed := engine.Shed(); shed == 0 || shed > keys || refused < keys/2 {
+		t.Errorf("%d counters were dropped, %d of %d second calls refused", shed, refused, keys)
+	}
+}
+
 func TestTwoRunsAgreeByteForByte(t *testing.T) {
 	set := model(t, `rules:
 - {name: a, where: origin, by: [key], limit: 3/1s, algorithm: fixed-window, offset: true}
@@ -385,7 +405,7 @@ func TestTheSummaryTellsWhatHappened(t *testing.T) {
 `)
 	trace := "garbage\n"
 	for i := range 1300 {
-		trace += fmt.Sprintf(`{"t":%d,"key":"k%d","path":"/search","address":"2001:db8:0:%d::1"}`+"\n", 1_700_000_000_000_000+i*1000, i%3, i%2)
+		trace += fmt.Sprintf(`{"t":%d,"key":"k%d","path":"/search","address":"2001:db8:0:%d::1"}`+"\n", 1_700_000_000_000_000+int64(i)*1000, i%3, i%2)
 	}
 	trace += `{"t":1700000000500000,"path":"/search"}` + "\n" + `{"t":1700000001300000,"path":"/x"}` + "\n" + `{"t":1700000001300000,"path":"/search","key":"k0","cost":7}` + "\n"
 	_, summary := play(t, set, trace, replay.Options{Format: replay.JSONL})

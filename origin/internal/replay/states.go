@@ -99,9 +99,13 @@ func (t *table[S]) offsetOf(principal []byte, l limit.Limit) limit.Micros {
 	if !t.offset {
 		return 0
 	}
+	return limit.Micros(hash(principal) % uint64(l.Window))
+}
+
+func hash(principal []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(principal)
-	return limit.Micros(h.Sum64() % uint64(l.Window))
+	return h.Sum64()
 }
 
 func (t *table[S]) state(principal []byte, l limit.Limit, now limit.Micros) (S, *counter[S]) {
@@ -162,8 +166,23 @@ func (t *table[S]) shed() int {
 		untils = append(untils, c.until)
 	}
 	slices.Sort(untils)
-	before, from := untils[(len(untils)-1)/10], len(t.counters)
-	t.expire(before)
+	last, from := (len(untils)-1)/10, len(t.counters)
+	before := untils[last]
+	t.expire(before - 1)
+	// Those of one fixed window are fresh at one instant: of them go as many as still have to, by their hash.
+	var ties []uint64
+	for principal, c := range t.counters {
+		if c.until == before {
+			ties = append(ties, hash([]byte(principal)))
+		}
+	}
+	slices.Sort(ties)
+	most := ties[last-(from-len(t.counters))]
+	for principal, c := range t.counters {
+		if c.until == before && hash([]byte(principal)) <= most {
+			t.drop(principal, c)
+		}
+	}
 	return from - len(t.counters)
 }
 
