@@ -42,7 +42,11 @@ func (c *compiler) scope(r *Rule) string {
 		who = append(who, choice.String())
 	}
 	for _, p := range c.patterns[r.Index] {
-		pairs = append(pairs, p.Host+p.Path)
+		path := p.Path
+		if path == anyPath {
+			path = "/**" // which means the same
+		}
+		pairs = append(pairs, p.Host+path)
 	}
 	methods, headers := slices.Clone(r.Methods), slices.Clone(r.HeaderNames)
 	for _, list := range [][]string{who, pairs, methods, headers} {

@@ -383,6 +383,13 @@ func TestTooManyFormsOfPatternsAreRefused(t *testing.T) {
 	}
 }
 
+func TestARuleOfNoPathFightsOneOfEveryPath(t *testing.T) {
+	_, faults := rule.Compile(rule.Draft{Rules: []rule.Spec{spec("a", nil, nil), spec("b", []string{"/**"}, nil)}})
+	if len(faults) != 1 || !strings.Contains(faults[0].Error(), "limits the same callers on the same requests as a") {
+		t.Errorf("got %v", faults)
+	}
+}
+
 // 64 hosts times 64 paths are 4,096 entries of a rule.
 func TestPairsOfHostsAndPathsAreBoundedInAll(t *testing.T) {
 	var hosts, paths []string
