@@ -2,12 +2,12 @@ package limit
 
 // Sizes of the encoded states, in bytes. A sliding log has 16 bytes an entry.
 const (
-	TokenBucketSize   = 24
+	TokenBucketSize   = 32
 	GCRASize          = 32
 	SlidingWindowSize = 24
 	FixedWindowSize   = 16
-	LeakyBucketSize   = 24
-	LeakyQueueSize    = 24
+	LeakyBucketSize   = 32
+	LeakyQueueSize    = 32
 	logEntrySize      = 16
 )
 
@@ -21,7 +21,7 @@ const (
 
 // Append appends the state in [TokenBucketSize] bytes.
 func (s TokenBucket) Append(b []byte) []byte {
-	return appendLE(b, s.Tokens, s.Part, int64(s.Last))
+	return appendLE(b, s.Tokens, s.Part, int64(s.Last), s.Count)
 }
 
 // ReadTokenBucket reads what Append wrote.
@@ -29,17 +29,17 @@ func ReadTokenBucket(b []byte) (s TokenBucket, ok bool) {
 	if len(b) != TokenBucketSize {
 		return s, false
 	}
-	return TokenBucket{Tokens: le(b, 0), Part: le(b, 1), Last: Micros(le(b, 2))}, true
+	return TokenBucket{Tokens: le(b, 0), Part: le(b, 1), Last: Micros(le(b, 2)), Count: le(b, 3)}, true
 }
 
 // Integers is the state for a store.
-func (s TokenBucket) Integers() [3]int64 {
-	return [3]int64{double(s.Tokens), double(s.Part), double(int64(s.Last))}
+func (s TokenBucket) Integers() [4]int64 {
+	return [4]int64{double(s.Tokens), double(s.Part), double(int64(s.Last)), double(s.Count)}
 }
 
 // TokenBucketOf is the state that Integers gave.
-func TokenBucketOf(v [3]int64) TokenBucket {
-	return TokenBucket{Tokens: v[0], Part: v[1], Last: Micros(v[2])}
+func TokenBucketOf(v [4]int64) TokenBucket {
+	return TokenBucket{Tokens: v[0], Part: v[1], Last: Micros(v[2]), Count: v[3]}
 }
 
 // Append appends the state in [GCRASize] bytes.
@@ -113,7 +113,7 @@ func FixedWindowOf(v [2]int64) FixedWindow {
 
 // Append appends the state in [LeakyBucketSize] bytes.
 func (s LeakyBucket) Append(b []byte) []byte {
-	return appendLE(b, s.Level, s.Part, int64(s.Last))
+	return appendLE(b, s.Level, s.Part, int64(s.Last), s.Count)
 }
 
 // ReadLeakyBucket reads what Append wrote.
@@ -121,17 +121,17 @@ func ReadLeakyBucket(b []byte) (s LeakyBucket, ok bool) {
 	if len(b) != LeakyBucketSize {
 		return s, false
 	}
-	return LeakyBucket{Level: le(b, 0), Part: le(b, 1), Last: Micros(le(b, 2))}, true
+	return LeakyBucket{Level: le(b, 0), Part: le(b, 1), Last: Micros(le(b, 2)), Count: le(b, 3)}, true
 }
 
 // Integers is the state for a store.
-func (s LeakyBucket) Integers() [3]int64 {
-	return [3]int64{double(s.Level), double(s.Part), double(int64(s.Last))}
+func (s LeakyBucket) Integers() [4]int64 {
+	return [4]int64{double(s.Level), double(s.Part), double(int64(s.Last)), double(s.Count)}
 }
 
 // LeakyBucketOf is the state that Integers gave.
-func LeakyBucketOf(v [3]int64) LeakyBucket {
-	return LeakyBucket{Level: v[0], Part: v[1], Last: Micros(v[2])}
+func LeakyBucketOf(v [4]int64) LeakyBucket {
+	return LeakyBucket{Level: v[0], Part: v[1], Last: Micros(v[2]), Count: v[3]}
 }
 
 // Append appends the state in [LeakyQueueSize] bytes.
@@ -144,10 +144,10 @@ func ReadLeakyQueue(b []byte) (LeakyQueue, bool) {
 }
 
 // Integers is the state for a store.
-func (s LeakyQueue) Integers() [3]int64 { return LeakyBucket(s).Integers() }
+func (s LeakyQueue) Integers() [4]int64 { return LeakyBucket(s).Integers() }
 
 // LeakyQueueOf is the state that Integers gave.
-func LeakyQueueOf(v [3]int64) LeakyQueue { return LeakyQueue(LeakyBucketOf(v)) }
+func LeakyQueueOf(v [4]int64) LeakyQueue { return LeakyQueue(LeakyBucketOf(v)) }
 
 // Append appends the log, 16 bytes an entry.
 func (s SlidingLog) Append(b []byte) []byte {

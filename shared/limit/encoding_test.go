@@ -30,22 +30,20 @@ func TestStatesComeBackFromBothEncodings(t *testing.T) {
 }
 
 func TestEncodingsHaveTheirSizeAndRefuseOthers(t *testing.T) {
-	reads := map[int][]func(b []byte) bool{
-		limit.TokenBucketSize: {
-			func(b []byte) bool { _, ok := limit.ReadTokenBucket(b); return ok },
-			func(b []byte) bool { _, ok := limit.ReadSlidingWindow(b); return ok },
-			func(b []byte) bool { _, ok := limit.ReadLeakyBucket(b); return ok },
-			func(b []byte) bool { _, ok := limit.ReadLeakyQueue(b); return ok },
-		},
-		limit.GCRASize:        {func(b []byte) bool { _, ok := limit.ReadGCRA(b); return ok }},
-		limit.FixedWindowSize: {func(b []byte) bool { _, ok := limit.ReadFixedWindow(b); return ok }},
-	}
-	for size, all := range reads {
-		for i, read := range all {
-			for n := range 50 {
-				if read(make([]byte, n)) != (n == size) {
-					t.Errorf("reader %d of %d bytes: wrong about %d", i, size, n)
-				}
+	for name, reader := range map[string]struct {
+		size int
+		read func(b []byte) bool
+	}{
+		"token bucket":   {limit.TokenBucketSize, func(b []byte) bool { _, ok := limit.ReadTokenBucket(b); return ok }},
+		"gcra":           {limit.GCRASize, func(b []byte) bool { _, ok := limit.ReadGCRA(b); return ok }},
+		"sliding window": {limit.SlidingWindowSize, func(b []byte) bool { _, ok := limit.ReadSlidingWindow(b); return ok }},
+		"fixed window":   {limit.FixedWindowSize, func(b []byte) bool { _, ok := limit.ReadFixedWindow(b); return ok }},
+		"leaky bucket":   {limit.LeakyBucketSize, func(b []byte) bool { _, ok := limit.ReadLeakyBucket(b); return ok }},
+		"leaky queue":    {limit.LeakyQueueSize, func(b []byte) bool { _, ok := limit.ReadLeakyQueue(b); return ok }},
+	} {
+		for n := range 50 {
+			if reader.read(make([]byte, n)) != (n == reader.size) {
+				t.Errorf("%s of %d bytes: wrong about %d", name, reader.size, n)
 			}
 		}
 	}
@@ -57,8 +55,8 @@ func TestEncodingsHaveTheirSizeAndRefuseOthers(t *testing.T) {
 		}
 	}
 	// Little-endian, fields in the order of the struct: edges of other versions read this.
-	got := limit.TokenBucket{Tokens: 1, Part: 0x0203, Last: -2}.Append([]byte{9})
-	want := []byte{9, 1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	got := limit.TokenBucket{Tokens: 1, Part: 0x0203, Last: -2, Count: 5}.Append([]byte{9})
+	want := []byte{9, 1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 5, 0, 0, 0, 0, 0, 0, 0}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("bytes %v, want %v", got, want)
 	}

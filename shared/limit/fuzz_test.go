@@ -94,6 +94,7 @@ func FuzzDefinition(f *testing.F) {
 func FuzzDamage(f *testing.F) {
 	f.Add([]byte{}, int64(10), int64(1_000_000), int64(0), int64(1), int64(1))
 	f.Add(make([]byte, 24), int64(10), int64(1_000_000), int64(5), int64(1)<<60, int64(1))
+	f.Add(make([]byte, 32), int64(10), int64(1_000_000), int64(5), int64(1)<<60, int64(1))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x00\x00\x00\x00\x00\x00\x80\xff\xff\xff\xff\xff\xff\xff\xff"), int64(1), int64(1000), int64(0), int64(-1), int64(3))
 	f.Fuzz(func(t *testing.T, b []byte, count, window, burst, now, cost int64) {
 		l := limit.Limit{Count: count, Window: limit.Micros(window), Burst: burst}
@@ -102,17 +103,17 @@ func FuzzDamage(f *testing.F) {
 		}
 		var states []any
 		if s, ok := limit.ReadTokenBucket(b); ok {
-			window, _ := limit.ReadSlidingWindow(b)
+			rate, _ := limit.ReadGCRA(b)
 			meter, _ := limit.ReadLeakyBucket(b)
 			queue, _ := limit.ReadLeakyQueue(b)
-			states = append(states, s, window, meter, queue)
-			for _, again := range [][]byte{s.Append(nil), window.Append(nil), meter.Append(nil), queue.Append(nil)} {
+			states = append(states, s, rate, meter, queue)
+			for _, again := range [][]byte{s.Append(nil), rate.Append(nil), meter.Append(nil), queue.Append(nil)} {
 				if string(again) != string(b) {
 					t.Fatalf("read %x, wrote %x", b, again)
 				}
 			}
 		}
-		if s, ok := limit.ReadGCRA(b); ok {
+		if s, ok := limit.ReadSlidingWindow(b); ok {
 			states = append(states, s)
 			if again := s.Append(nil); string(again) != string(b) {
 				t.Fatalf("read %x, wrote %x", b, again)

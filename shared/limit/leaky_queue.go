@@ -13,11 +13,12 @@ type LeakyQueue struct {
 	Level int64  // cost that has not left, rounded up
 	Part  int64  // numerator over Window of what has left of the last whole unit, 0 to Window-1
 	Last  Micros // instant that the level stands for; it moves as a token bucket's
+	Count int64  // the count of the limit that the time since Last passed under; 0: that of the limit at hand
 }
 
 // Take charges cost at now and says how long to hold the call. It returns the state to keep: the charged one when admitted;
-// otherwise s unchanged, except that a Last beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A
-// cost outside [CheckCost] is refused as [Never] and changes nothing.
+// otherwise s unchanged, except that a Last beyond the bound of a clock step is re-anchored, and a state of another count is
+// measured by this one. Cost 0 is a peek for cost 1. A cost outside [CheckCost] is refused as [Never] and changes nothing.
 func (s LeakyQueue) Take(l Limit, now Micros, cost int64) (LeakyQueue, Decision) {
 	next, d := LeakyBucket(s).Take(l, now, cost)
 	if d.Allowed {

@@ -307,6 +307,28 @@ func TestARaisedLimitHasRoomAtOnceALoweredOneDrains(t *testing.T) {
 	}
 }
 
+// Time that passed under one rate earns by that rate, whatever comes after: a change is no refill.
+func TestTheTimeBeforeAChangeCountsAtTheOldRate(t *testing.T) {
+	slow, fast := limit.Limit{Count: 1, Window: limit.Hour, Burst: 100}, limit.Limit{Count: 3600, Window: limit.Hour, Burst: 100}
+	for _, algorithm := range []string{"token-bucket", "gcra", "leaky-bucket", "leaky-queue"} {
+		c, now := limittest.New(algorithm, slow, limit.Day, 0), limit.Day
+		c.Take(slow, now, 100)
+		now += 90 * limit.Minute
+		if d := c.Take(fast, now, 2); d.Allowed || d.Remaining != 1 || d.RetryAfter != 500*limit.Millisecond {
+			t.Errorf("%s, raised after 90 minutes at 1 an hour: %+v, want one and a half earned", algorithm, d)
+		}
+		// The refused call has seen the new rate: from there on it counts.
+		if d := c.Take(fast, now+500*limit.Millisecond, 2); !d.Allowed {
+			t.Errorf("%s, half a second at 1 a second later: %+v", algorithm, d)
+		}
+		c = limittest.New(algorithm, fast, limit.Day, 0)
+		c.Take(fast, limit.Day, 100)
+		if d := c.Take(slow, limit.Day+10*limit.Second, 10); !d.Allowed || d.Remaining != 0 {
+			t.Errorf("%s, lowered after 10 s at 1 a second: %+v, want all ten of them", algorithm, d)
+		}
+	}
+}
+
 func TestASuspendedTenantIsDeniedAndComesBack(t *testing.T) {
 	off, on := limit.Limit{Window: limit.Second}, limit.Limit{Count: 10, Window: limit.Second}
 	for _, algorithm := range limittest.Algorithms {

@@ -8,8 +8,10 @@ package limit
 // second gains 997,000 in 1,000 s however often it is asked. The zero value is an empty bucket at instant 0; a new
 // counter starts from [FullTokenBucket].
 //
-// A changed limit keeps the level, clamped to the new capacity; the time since Last counts at the limit at hand, and Part
-// as a share of its window, which is less than a token off.
+// A changed limit keeps the level, clamped to the new capacity, and never refills it: the time since Last counts at Count, the
+// rate that it passed under, and the new rate counts from the first call that sees it. A bucket that was full stays full.
+// After a change of Window, Part is taken as a share of the new one, which is less than a token off, and the time since
+// Last counts by the new one: a store's counters are named by their window, so that theirs never changes.
 //
 // Formula: level(now) = min(B, level(Last) + (now-Last)·Count/Window), the lazy form of the leaky bucket as a
 // meter (Turner 1986, "New directions in communications") seen from the token side.
@@ -17,15 +19,16 @@ type TokenBucket struct {
 	Tokens int64  // whole tokens, 0 to capacity
 	Part   int64  // numerator of the started token over Window, 0 to Window-1
 	Last   Micros // instant that the level stands for; it never moves back, save as refill tells
+	Count  int64  // the count of the limit that the time since Last passed under; 0: that of the limit at hand
 }
 
 // FullTokenBucket is the state of a counter that was never used.
 func FullTokenBucket(l Limit, now Micros) TokenBucket {
-	return TokenBucket{Tokens: l.Capacity(), Last: now}
+	return TokenBucket{Tokens: l.Capacity(), Last: now, Count: l.Count}
 }
 
-// Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged,
-// except that a Last beyond the bound of a clock step is re-anchored. Cost 0 is a peek for cost 1. A cost outside
+// Take charges cost at now. It returns the state to keep: the charged one when admitted; otherwise s unchanged, except
+// that a Last beyond the bound of a clock step is re-anchored, and a state of another count is measured by this one. Cost 0 is a peek for cost 1. A cost outside
 // [CheckCost] is refused as [Never] and changes nothing.
 func (s TokenBucket) Take(l Limit, now Micros, cost int64) (next TokenBucket, d Decision) {
 	at, keep := s.sound().refill(l, now)
@@ -65,10 +68,19 @@ func (s TokenBucket) FullAfter(l Limit, now Micros) Micros {
 	return at.fullAfter(l, now)
 }
 
+// At is the bucket as it stands at now, under a limit of its count: for who changes limits of states that keep no Count.
+func (s TokenBucket) At(l Limit, now Micros) TokenBucket {
+	at, _ := s.sound().refill(l, now)
+	return at
+}
+
 // sound is s with damaged values counted to the strict side.
 func (s TokenBucket) sound() TokenBucket {
 	if uint64(s.Tokens) > uint64(MaxCount) { // negative ones are larger still
 		s.Tokens, s.Part = 0, 0
+	}
+	if uint64(s.Count) > uint64(MaxCount) {
+		s.Count = 0
 	}
 	return s
 }
@@ -77,9 +89,18 @@ func (s TokenBucket) sound() TokenBucket {
 //
 // A lowered limit clamps the level, a raised one never refills it. A negative elapsed time counts as zero and leaves
 // Last ahead; a Last further ahead than one full refill can only come from a clock that stepped back, so the bucket is
-// re-anchored at now with no tokens, and nobody waits for longer than that refill because of the step.
-func (s TokenBucket) refill(l Limit, now Micros) (at TokenBucket, stepped bool) {
-	capacity := l.Capacity()
+// re-anchored at now with no tokens, and nobody waits for longer than that refill because of the step. keep tells that
+// the change is to be kept whatever the verdict.
+func (s TokenBucket) refill(l Limit, now Micros) (at TokenBucket, keep bool) {
+	capacity, count := l.Capacity(), s.Count
+	if count != l.Count && l.Count > 0 {
+		if count == 0 {
+			count = l.Count
+		} else {
+			keep = true
+		}
+		s.Count = l.Count
+	}
 	if uint64(s.Part) >= uint64(l.Window) {
 		s.Part = 0
 	}
@@ -90,22 +111,22 @@ func (s TokenBucket) refill(l Limit, now Micros) (at TokenBucket, stepped bool) 
 	switch {
 	case elapsed <= 0:
 		if elapsed < 0 && l.Count > 0 && -(elapsed+1) >= Micros(mulDivUp(capacity, int64(l.Window), l.Count)) {
-			return TokenBucket{Last: now}, true
+			return TokenBucket{Last: now, Count: l.Count}, true
 		}
-		return s, false
+		return s, keep
 	case s.Tokens == capacity:
 		s.Last = now
-		return s, false
+		return s, keep
 	}
 	s.Last = now
-	gained, part, ok := mulAddDiv(uint64(elapsed), uint64(l.Count), uint64(s.Part), uint64(l.Window))
+	gained, part, ok := mulAddDiv(uint64(elapsed), uint64(count), uint64(s.Part), uint64(l.Window))
 	if !ok || gained >= uint64(capacity-s.Tokens) {
 		s.Tokens, s.Part = capacity, 0
-		return s, false
+		return s, keep
 	}
 	s.Tokens += int64(gained)
 	s.Part = int64(part)
-	return s, false
+	return s, keep
 }
 
 // fits tells whether a settled state has room for a cost, and if not, after which time it has.
