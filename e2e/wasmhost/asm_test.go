@@ -2,6 +2,7 @@ package wasmhost
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,6 +15,8 @@ type asm struct {
 	imports []Import
 	funcs   []asmFunc
 	data    []byte // from dataAt on
+
+	numbersAt int // where the texts of numbers lie, 0: not yet
 }
 
 type asmFunc struct {
@@ -81,7 +84,7 @@ var callbacks = map[string]struct{ params, results int }{
 	"proxy_abi_version_0_2_0": {0, 0}, "_initialize": {0, 0}, "proxy_on_memory_allocate": {1, 1},
 	"proxy_on_vm_start": {2, 1}, "proxy_on_configure": {2, 1}, "proxy_on_tick": {1, 0},
 	"proxy_on_context_create": {2, 0}, "proxy_on_request_headers": {3, 1}, "proxy_on_response_headers": {3, 1},
-	"proxy_on_log": {1, 0}, "proxy_on_done": {1, 1}, "proxy_on_delete": {1, 0},
+	"proxy_on_log": {1, 0}, "proxy_on_done": {1, 1}, "proxy_on_delete": {1, 0}, "proxy_on_http_call_response": {5, 0},
 }
 
 // export adds a callback made of pieces of code; what it returns must be left on the stack.
@@ -102,6 +105,7 @@ var (
 	drop        = []byte{0x1a}
 	eqz         = []byte{0x45}
 	add         = []byte{0x6a}
+	mul         = []byte{0x6c}
 	store       = []byte{0x36, 2, 0}
 	unreachable = []byte{0}
 )
@@ -162,6 +166,31 @@ func (a *asm) bytes() []byte {
 // logResult logs the text whose address and size the last call wrote to the scratch area, with a mark before it.
 func (a *asm) logResult(mark string) []byte {
 	return slices.Concat(a.call("env.proxy_log", 2, mark), drop, a.call("env.proxy_log", 2, load(scratch), load(scratch+4)), drop)
+}
+
+// numbers are the texts of 000 to 999.
+var numbers = func() string {
+	var b strings.Builder
+	for n := range 1000 {
+		fmt.Fprintf(&b, "%03d", n)
+	}
+	return b.String()
+}()
+
+// logNumber logs what code leaves on the stack, which must be below 1000.
+func (a *asm) logNumber(code []byte) []byte {
+	if a.numbersAt == 0 {
+		a.numbersAt = dataAt + len(a.data)
+		a.data = append(a.data, numbers...)
+	}
+	return slices.Concat(a.call("env.proxy_log", 2, code, i32(3), mul, i32(a.numbersAt), add, i32(3)), drop)
+}
+
+// tell logs "?mark" and the status of a call, then "=value" if the call put a text into the scratch area.
+func (a *asm) tell(mark, name string, args ...any) []byte {
+	clear := slices.Concat(i32(scratch), i32(0), store, i32(scratch+4), i32(0), store)
+	return slices.Concat(a.call("env.proxy_log", 2, "?"+mark), drop, clear, a.logNumber(a.call(name, args...)),
+		load(scratch+4), when(a.call("env.proxy_log", 2, "="), drop, a.call("env.proxy_log", 2, load(scratch), load(scratch+4)), drop))
 }
 
 // infoLines are what modules logged at level info.

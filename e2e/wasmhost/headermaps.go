@@ -1,25 +1,40 @@
 package wasmhost
 
-// Header map types of the ABI.
+// Header map types of the ABI. Those of requests' and responses' trailers and of gRPC calls are not modelled.
 const (
 	requestHeaders  = 0
 	responseHeaders = 2
+	callHeaders     = 6
+	callTrailers    = 7
 	lastHeaderMap   = 8
 )
 
-// headerMap is the map that a host call may read or change. Envoy takes the request's map away once the request
-// callback has answered "continue", so that a response callback can no longer read it; in proxy_on_log both are back,
-// read-only.
+// headerMap is the map that a host call may read or change, nil where there is none. Envoy takes the request's map
+// away once the request callback has answered "continue", so that a response callback can no longer read it, nor the
+// request's properties; the response to the module's own local reply still can. In proxy_on_log all maps that are gone
+// are back, read-only, and those that never were as empty ones. What a call-out brought is read-only too.
 func (v *vm) headerMap(kind uint64, change bool) *Headers {
-	s := v.context().stream
-	if s == nil || change && s.logging {
+	c := v.context()
+	if answer := c.called(); answer != nil && !change {
+		switch kind {
+		case callHeaders:
+			return &answer.headers
+		case callTrailers:
+			return answer.trailers
+		}
+	}
+	s := c.stream
+	if s == nil {
 		return nil
 	}
+	readable := s.logging && !change
 	switch {
-	case kind == requestHeaders && (s.inRequest || s.logging):
+	case kind == requestHeaders && (s.inRequest || readable):
 		return &s.request.Headers
-	case kind == responseHeaders && (s.inResponse || s.logging):
+	case kind == responseHeaders && (s.inResponse || readable):
 		return &s.response.Headers
+	case readable:
+		return &Headers{}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ type Options struct {
 	Reload time.Duration
 	// Upstream answers what passes filter and guard; nil answers 200 with an empty body.
 	Upstream func(Request) Answer
+	// Clusters are whom the module can call out to, by name; Envoy refuses a call to any other.
+	Clusters map[string]Cluster
 	// Guard switches on the native filter behind the module that lets a request on only with the filter state
 	// wasm.weir_verdict = "1".
 	Guard bool
@@ -78,6 +81,8 @@ type Host struct {
 	pinned   *wasmContext // effective context, nil = the current one
 	created  int          // VMs instantiated so far
 	inFlight map[*Stream]struct{}
+	calls    []Call
+	callOuts []*callOut // under way, oldest first
 }
 
 // cache is shared by all hosts of a process: compiling the filter takes seconds, using it again milliseconds.
@@ -107,8 +112,8 @@ func New(module []byte, opts Options) (*Host, error) {
 	if err := h.compile(ctx, module); err != nil {
 		return nil, errors.Join(err, h.runtime.Close(ctx))
 	}
-	for range opts.Workers + 1 {
-		h.threads = append(h.threads, &thread{host: h, vms: map[string]*vm{}, handles: map[string]*handle{}})
+	for i := range opts.Workers + 1 {
+		h.threads = append(h.threads, &thread{host: h, number: i, vms: map[string]*vm{}, handles: map[string]*handle{}})
 	}
 	return h, nil
 }
@@ -152,7 +157,18 @@ func (h *Host) Created() int { return h.created }
 // Exports tells whether the module exports a function of that name.
 func (h *Host) Exports(name string) bool { return h.exports[name] }
 
-// Advance moves the clock by d and runs the ticks that fall due on the way, in the order of their instants.
+// VMs counts the living VMs as Envoy's gauge wasm.wasm_vm_count does: the base, the main thread's and the workers'.
+// Fewer than [Host.Workers] + 2 under one [Config.VM] tell of a worker without a filter.
+func (h *Host) VMs() int {
+	n := len(h.bases)
+	for _, t := range h.threads {
+		n += len(t.vms)
+	}
+	return n
+}
+
+// Advance moves the clock by d, runs the ticks that fall due on the way and tells the module of call-outs that end,
+// in the order of their instants; of two at one instant, the call-out first.
 func (h *Host) Advance(d time.Duration) {
 	until := h.clock.mono + d
 	for {
@@ -165,6 +181,12 @@ func (h *Host) Advance(d time.Duration) {
 					}
 				}
 			}
+		}
+		if o := h.nextCallOut(until); o != nil && (next == nil || o.due <= next.due) {
+			h.clock.set(max(o.due, h.clock.mono))
+			h.callOuts = slices.DeleteFunc(h.callOuts, func(other *callOut) bool { return other == o })
+			o.deliver()
+			continue
 		}
 		if next == nil {
 			break

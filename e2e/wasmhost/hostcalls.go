@@ -14,11 +14,13 @@ const (
 	badArgument         status = 2
 	invalidMemoryAccess status = 6
 	casMismatch         status = 8
+	internalFailure     status = 10
 )
 
-// Buffer types of proxy_get_buffer_bytes that hold a configuration. Bodies are not modelled: the filter never reads
-// one, so that each such read is "not found".
+// Buffer types of proxy_get_buffer_bytes that hold something here. The bodies of a stream are not modelled: they read
+// as empty, as they do in Envoy's callbacks for headers.
 const (
+	bufferCallBody            = 4
 	bufferVMConfiguration     = 6
 	bufferPluginConfiguration = 7
 	bufferLast                = 8
@@ -74,14 +76,14 @@ var proxyCalls = map[string]func(v *vm, a []uint64) status{
 		v.after = append(v.after, func() { v.remove(c) })
 		return ok
 	},
-	// There is no cluster to call; Envoy says the same of a cluster it does not know.
-	"proxy_http_call": func(*vm, []uint64) status { return badArgument },
+	"proxy_http_call":  httpCall,
+	"proxy_get_status": getStatus,
 	"proxy_continue_stream": func(v *vm, a []uint64) status {
 		if a[0] > 1 {
 			return badArgument
 		}
-		if s := v.context().stream; s != nil {
-			s.paused = false
+		if s := v.context().stream; s != nil && a[0] == 0 {
+			v.after = append(v.after, s.resume)
 		}
 		return ok
 	},
@@ -136,7 +138,9 @@ func getBufferBytes(v *vm, a []uint64) status {
 		content = v.base.config.VM
 	case a[0] == bufferPluginConfiguration && c.config != nil:
 		content = c.config.config
-	default:
+	case a[0] == bufferCallBody && c.called() != nil:
+		content = c.called().body
+	case a[0] == bufferPluginConfiguration, a[0] == bufferCallBody:
 		return notFound
 	}
 	start, length := uint32(a[1]), uint32(a[2])

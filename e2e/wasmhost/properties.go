@@ -36,23 +36,43 @@ func (c *wasmContext) property(path []string) (string, bool) {
 	if s == nil {
 		return "", false
 	}
+	if value, set := s.request.Properties[strings.Join(path, ".")]; set {
+		return value, true
+	}
 	switch path[0] {
 	case "source":
 		return s.source(path[1:])
 	case "request":
+		if len(path) == 2 && path[1] == "protocol" {
+			return "HTTP/1.1", true
+		}
+		if !s.inRequest && !s.logging { // as the map of its headers
+			return "", false
+		}
 		return s.request.property(path[1:])
 	case "response":
-		if len(path) == 3 && path[1] == "headers" && (s.inResponse || s.logging) {
-			return s.response.Headers.Joined(path[2])
-		}
-		return "", false
-	case "cluster_name":
-		return UpstreamCluster, s.forwarded && len(path) == 1
-	case "xds":
-		return UpstreamCluster, s.forwarded && len(path) == 2 && path[1] == "cluster_name"
+		return s.responseProperty(path[1:])
+	case "xds": // known from the request on, by its route
+		return UpstreamCluster, len(path) == 2 && path[1] == "cluster_name"
 	}
 	value, found := s.state[statePrefix+path[0]]
 	return value, found && len(path) == 1
+}
+
+func (s *Stream) responseProperty(path []string) (string, bool) {
+	if !s.inResponse && !s.logging {
+		return "", false
+	}
+	switch strings.Join(path, ".") {
+	case "code":
+		return string(binary.LittleEndian.AppendUint64(nil, uint64(s.response.Status))), true
+	case "code_details":
+		return s.response.Details, s.response.Details != ""
+	}
+	if len(path) == 2 && path[0] == "headers" {
+		return s.response.Headers.Joined(path[1])
+	}
+	return "", false
 }
 
 // source gives the address as "ip:port" and "[ip]:port", as Envoy prints it, and the port as eight bytes.

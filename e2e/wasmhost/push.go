@@ -24,9 +24,13 @@ type base struct {
 	canaries map[string]bool // what configuring each plugin said, remembered by the plugin's key
 }
 
+// noThread is the thread's number in VMs that serve none: bases and canaries.
+const noThread = -1
+
 // thread is Envoy's main thread or a worker.
 type thread struct {
 	host    *Host
+	number  int
 	vms     map[string]*vm     // by base
 	handles map[string]*handle // by plugin
 	active  *handle            // nil: no configuration yet, or its start failed here
@@ -53,7 +57,7 @@ func (h *Host) Push(c Config) error {
 	b := h.bases[key]
 	if b == nil {
 		b = &base{key: key, config: c, canaries: map[string]bool{}}
-		if b.vm = h.newVM(b); b.vm.isFailed() {
+		if b.vm = h.newVM(b, noThread); b.vm.isFailed() {
 			return fmt.Errorf("%w: failed to initialize Wasm code", ErrPush)
 		}
 		h.bases[key] = b
@@ -88,7 +92,7 @@ func (h *Host) canary(b *base, p *plugin) error {
 		}
 		return nil
 	}
-	v := h.newVM(b)
+	v := h.newVM(b, noThread)
 	defer v.close()
 	if v.isFailed() {
 		return fmt.Errorf("%w: failed to initialize Wasm code", ErrPush)
@@ -124,7 +128,7 @@ func (t *thread) load(b *base, p *plugin) *handle {
 	}
 	v := t.vms[b.key]
 	if v == nil || v.isFailed() {
-		if v = t.host.newVM(b); v.isFailed() {
+		if v = t.host.newVM(b, t.number); v.isFailed() {
 			b.failed = true
 			t.host.log(4, "Wasm VM failed Failed to initialize Wasm code")
 			return nil

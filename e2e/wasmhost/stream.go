@@ -18,6 +18,9 @@ type Request struct {
 	// Method, Path, Authority default to GET, / and weir.test; they become pseudo headers in front of Headers.
 	Method, Path, Authority string
 	Headers                 Headers
+	// Properties stand in for what Envoy would answer, by path with dots: "source.address", "request.headers.x-api-key".
+	// They are for values that this host would not come to by itself.
+	Properties map[string]string
 }
 
 // Answer is what the upstream says.
@@ -76,6 +79,7 @@ type Stream struct {
 
 	inRequest, inResponse, logging bool
 	paused, answered, forwarded    bool
+	resumed                        bool // proxy_continue_stream came
 	ended                          bool
 }
 
@@ -109,20 +113,38 @@ func (h *Host) Begin(worker int, r Request) *Stream {
 		s.handle.users++
 		s.filter()
 	}
-	if s.answered || s.paused {
-		return s
+	if !s.answered && !s.paused {
+		s.proceed()
 	}
+	return s
+}
+
+// proceed takes the request on behind the filter.
+func (s *Stream) proceed() {
+	h := s.host
 	if h.opts.Guard && s.state[statePrefix+"weir_verdict"] != "1" {
 		s.reply(localReply{
 			status: 503, details: "rbac_access_denied_matched_policy[none]", grpc: -1, from: Guard,
 			body:    `{"code":"limiter_unavailable"}`,
 			headers: Headers{{"content-type", "application/problem+json"}, {"retry-after", "1"}},
 		})
-		return s
+		return
 	}
 	s.forwarded = true
 	h.reached++
-	return s
+}
+
+// resume is proxy_continue_stream for a request that the module held; before it is held there is nothing to resume,
+// but the callback's "pause" is then void.
+func (s *Stream) resume() {
+	if s.answered || s.forwarded {
+		return
+	}
+	s.resumed = true
+	if s.paused {
+		s.paused, s.inRequest = false, false
+		s.proceed()
+	}
 }
 
 // filter runs the module's request callbacks.
@@ -141,8 +163,9 @@ func (s *Stream) filter() {
 		s.failStream()
 		return
 	}
-	s.paused = action != 0 && !s.answered
-	s.inRequest = s.paused
+	s.paused = action != 0 && !s.answered && !s.resumed
+	// The module's own local reply has stopped it too, so that the headers are still there for its response callback.
+	s.inRequest = s.paused || s.answered
 }
 
 // failStream is what Envoy answers for a stream whose VM has trapped, under failure policy FAIL_RELOAD.
@@ -170,8 +193,7 @@ func (s *Stream) Answer(a Answer) {
 }
 
 func (s *Stream) respond(a Answer) {
-	s.answered = true
-	s.inRequest = false
+	s.answered, s.paused = true, false
 	s.response.Status, s.response.Body = a.Status, a.Body
 	s.response.Headers = Headers{{":status", strconv.Itoa(a.Status)}}
 	for _, h := range a.Headers {
@@ -207,7 +229,7 @@ func (s *Stream) End() Response {
 		v := s.handle.vm
 		s.logging = true
 		v.call(s.ctx, "proxy_on_log", uint64(s.ctx.id))
-		s.logging = false
+		s.logging, s.inRequest = false, false
 		v.call(s.ctx, "proxy_on_done", uint64(s.ctx.id))
 		v.remove(s.ctx)
 	}

@@ -16,6 +16,8 @@ type vm struct {
 	host     *Host
 	base     *base
 	number   int
+	thread   int    // noThread: a base or a canary
+	token    uint32 // of the last call-out
 	mod      api.Module
 	fn       map[string]api.Function
 	alloc    string
@@ -41,13 +43,17 @@ type wasmContext struct {
 	created bool
 	period  time.Duration
 	due     time.Duration
+
+	answer     *callAnswer // readable only inside proxy_on_http_call_response
+	status     uint32      // of the last call-out that was reset
+	statusText string
 }
 
 // newVM instantiates the module and calls _initialize, and main where a module has it.
-func (h *Host) newVM(b *base) *vm {
+func (h *Host) newVM(b *base, thread int) *vm {
 	h.created++
 	v := &vm{
-		host: h, base: b, number: h.created, fn: map[string]api.Function{}, nextID: 1, metrics: newMetricIDs(),
+		host: h, base: b, number: h.created, thread: thread, fn: map[string]api.Function{}, nextID: 1, metrics: newMetricIDs(),
 		contexts: map[uint32]*wasmContext{}, roots: map[string]*wasmContext{}, pending: map[string]*wasmContext{},
 		alloc: "proxy_on_memory_allocate",
 	}
@@ -90,6 +96,7 @@ func firstLines(s string, n int) string {
 }
 
 func (v *vm) close() {
+	v.host.forget(func(root *wasmContext) bool { return root.vm == v })
 	if v.mod != nil {
 		_ = v.mod.Close(context.Background()) // only a second close could fail
 	}
@@ -241,4 +248,7 @@ func (v *vm) retire(key string) {
 func (v *vm) remove(c *wasmContext) {
 	v.call(c, "proxy_on_delete", uint64(c.id))
 	delete(v.contexts, c.id)
+	if c.root == c {
+		v.host.forget(func(root *wasmContext) bool { return root == c })
+	}
 }
