@@ -115,3 +115,12 @@ func TestOwnedBytesSurviveTheNextRequest(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatHasAnOwnerIsNotHeldTwice(t *testing.T) {
+	for _, size := range []uint32{10, arenaSize, 1 << 20} {
+		Own(unsafe.Slice(memory.allocate(size), int(size)))
+		if memory.used != 0 || len(memory.overflow) != 0 {
+			t.Errorf("after %d bytes found an owner, %d bytes of the block and %d large results are held", size, memory.used, len(memory.overflow))
+		}
+	}
+}

@@ -23,7 +23,10 @@ func (a *arena) reset() {
 }
 
 // Own returns b in memory that no later request uses: b itself where the host's answer went to the heap, else a copy.
+// All other results end here. It is for start callbacks: the main thread's VM starts at each push and never sees a
+// request, so that without this it would keep every bundle that it was ever given.
 func Own(b []byte) []byte {
+	defer memory.reset()
 	if len(b) >= arenaSize { // too large for the block
 		return b
 	}
