@@ -60,32 +60,6 @@ func TestDamagedBundleNeverReachesAWorker(t *testing.T) {
 	}
 }
 
-// A push leaves neither contexts nor memory behind, and no bucket is refilled by it.
-func TestManyPushesLeaveNothing(t *testing.T) {
-	stand.Need(t, stand.Wasm, stand.Weir)
-	h := newHost(t, stand.Wasm, 2, wasmhost.Config{Plugin: bundleOf(t, fmt.Sprintf(tinyRules, 2), "", 1)})
-	for i := range 4 {
-		h.Send(i%2, from("192.0.2.1"))
-	}
-	bundles := [][]byte{bundleOf(t, fmt.Sprintf(tinyRules, 2), "", 2), bundleOf(t, fmt.Sprintf(tinyRules, 3), "", 3)}
-	var contexts int
-	var memory uint32
-	for i := range 200 {
-		if err := h.Push(wasmhost.Config{Plugin: bundles[i%2]}); err != nil {
-			t.Fatalf("push %d: %v", i, err)
-		}
-		if i == 20 { // the first pushes may let the heap find its size
-			contexts, memory = h.Contexts(), h.MemoryBytes()
-		}
-		if r := h.Send(i%2, from("192.0.2.1")); r.Status != 429 {
-			t.Fatalf("push %d refilled a bucket: status %d", i, r.Status)
-		}
-	}
-	if h.Contexts() != contexts || h.MemoryBytes() != memory {
-		t.Errorf("after 180 more pushes %d contexts and %d bytes, %d and %d before", h.Contexts(), h.MemoryBytes(), contexts, memory)
-	}
-}
-
 // The bound holds in every interval, over all workers, whatever the traffic looks like.
 func TestEveryIntervalStaysWithinTheBound(t *testing.T) {
 	stand.Need(t, stand.Wasm, stand.Weir)
@@ -123,42 +97,6 @@ func TestEveryIntervalStaysWithinTheBound(t *testing.T) {
 	}
 	if refused == 0 || worst < 0.8 {
 		t.Errorf("%d refused, worst interval at %.3f of its bound: this was no test of the bound", refused, worst)
-	}
-}
-
-// Case 24. Memory is bounded, so that a million addresses push a limited one out of every table; whatever comes into
-// its place may be held for more used than it is, and is never held for less.
-func TestMillionAddressesBringNoAmnesty(t *testing.T) {
-	stand.Need(t, stand.Wasm, stand.Weir)
-	const million = 1_000_000
-	h := newHost(t, stand.Wasm, 2, wasmhost.Config{Plugin: bundleOf(t, fmt.Sprintf(tinyRules, 20), "", 1)})
-	limited := map[int]int{}
-	for i := range 40 {
-		limited[h.Send(i%2, from("192.0.2.66")).Status]++
-	}
-	keys, memory := 0, uint32(0)
-	refused := 0
-	for i := range million {
-		address := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
-		if h.Send(i%2, from(address)).Status == 429 {
-			refused++
-		}
-		if i == million/2 {
-			keys, memory = h.Shared().Len(), h.MemoryBytes()
-		}
-	}
-	t.Logf("%d of %d new addresses refused, %d shared values, %d bytes a VM", refused, million, h.Shared().Len(), h.MemoryBytes())
-	if refused > million/100 {
-		t.Errorf("%d of %d new addresses were refused: the table punishes the innocent", refused, million)
-	}
-	if h.Shared().Len() != keys || h.MemoryBytes() != memory {
-		t.Errorf("%d shared values and %d bytes grew in the second half to %d and %d", keys, memory, h.Shared().Len(), h.MemoryBytes())
-	}
-	for i := range 20 {
-		limited[h.Send(i%2, from("192.0.2.66")).Status]++
-	}
-	if limited[200] != 20 {
-		t.Errorf("the limited address got %v, want its 20 and no more", limited)
 	}
 }
 

@@ -37,6 +37,9 @@ func newFilter(t *testing.T, s *scenario.Scenario, keyring *stand.Keyring) *filt
 	return &filter{newHost(t, stand.Wasm, s.Workers, wasmhost.Config{Plugin: bundle})}
 }
 
+// goEnv is the environment of the VMs, as the rendered configuration sets it.
+var goEnv = []string{"GOTRACEBACK=none"}
+
 // newHost runs a built module on workers threads with a guard behind it.
 func newHost(t testing.TB, module stand.Part, workers int, c wasmhost.Config) *wasmhost.Host {
 	t.Helper()
@@ -56,7 +59,7 @@ func newHost(t testing.TB, module stand.Part, workers int, c wasmhost.Config) *w
 			t.Logf("the filter's log:\n%s", h.LogText())
 		}
 	})
-	c.Env = []string{"GOTRACEBACK=none"} // as the rendered configuration sets it
+	c.Env = goEnv
 	if err := h.Push(c); err != nil {
 		t.Fatalf("%v\n%s", err, h.LogText())
 	}

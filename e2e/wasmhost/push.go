@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -218,13 +220,18 @@ func (h *Host) Contexts() int {
 	return n
 }
 
-// MemoryBytes is the largest linear memory among the threads' VMs.
-func (h *Host) MemoryBytes() uint32 {
-	most := uint32(0)
+// Memories are the sizes in bytes of the linear memories of the threads' VMs, the main thread's first, each thread's in
+// the order its VMs were made in.
+func (h *Host) Memories() []uint32 {
+	var all []uint32
 	for _, t := range h.threads {
-		for _, v := range t.vms {
-			most = max(most, v.mod.Memory().Size())
+		vms := slices.SortedFunc(maps.Values(t.vms), func(a, b *vm) int { return a.number - b.number })
+		for _, v := range vms {
+			all = append(all, v.mod.Memory().Size())
 		}
 	}
-	return most
+	return all
 }
+
+// MemoryBytes is the largest of [Host.Memories].
+func (h *Host) MemoryBytes() uint32 { return slices.Max(h.Memories()) }

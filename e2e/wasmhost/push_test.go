@@ -101,3 +101,16 @@ func TestHeadersBeyondEnvoysLimitNeverReachTheModule(t *testing.T) {
 		t.Errorf("status %d, callbacks %v", r.Status, r.Callbacks)
 	}
 }
+
+// The control for tests that find memory flat.
+func TestMemoryThatGrowsIsSeen(t *testing.T) {
+	m := newAsm()
+	m.export("proxy_on_request_headers", i32(1), []byte{0x40, 0}, drop, i32(0)) // memory.grow by a page
+	h := newHost(t, m, Options{Workers: 2})
+	push(t, h, Config{})
+	before := h.Memories()
+	h.Send(1, Request{})
+	if after := h.Memories(); len(after) != 3 || after[0] != before[0] || after[1] != before[1] || after[2] != before[2]+64<<10 {
+		t.Errorf("%v bytes after worker 1 took a page, %v before", after, before)
+	}
+}
