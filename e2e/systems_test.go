@@ -43,11 +43,18 @@ var goEnv = []string{"GOTRACEBACK=none"}
 // newHost runs a built module on workers threads with a guard behind it.
 func newHost(t testing.TB, module stand.Part, workers int, c wasmhost.Config) *wasmhost.Host {
 	t.Helper()
+	return newHostWith(t, module, wasmhost.Options{Workers: workers}, c)
+}
+
+// newHostWith is newHost with more options; the guard is always there.
+func newHostWith(t testing.TB, module stand.Part, o wasmhost.Options, c wasmhost.Config) *wasmhost.Host {
+	t.Helper()
+	o.Guard = true
 	code, err := os.ReadFile(stand.Path(t, module))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := wasmhost.New(code, wasmhost.Options{Workers: workers, Guard: true})
+	h, err := wasmhost.New(code, o)
 	if err != nil {
 		t.Fatal(err)
 	}
