@@ -2,6 +2,7 @@ package wasmhost
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -246,5 +247,36 @@ func TestRealEnvoyTicksAlike(t *testing.T) {
 		if want := 2 * len(slices.DeleteFunc(slices.Clone(host), func(o string) bool { return o != item })); counts[item] != want {
 			t.Errorf("this host said %q %d times, want %d", item, counts[item], want)
 		}
+	}
+}
+
+// Each configuration makes a call whose answer is its timeout. A push that comes first ends the call of the root before,
+// unheard, in both worlds: a module must not wait for it.
+func TestRealEnvoyEndsCallOutsOfAnOldRootAlike(t *testing.T) {
+	m := newAsm()
+	mute := encodePairs(Headers{{":method", "GET"}, {":path", "/mute"}, {":authority", "weir"}})
+	m.export("proxy_on_configure", m.block("#configure"), m.logNumber(arg(0)),
+		m.call("env.proxy_http_call", "control", mute, "", "", 3000, scratch), drop, i32(1))
+	m.export("proxy_on_http_call_response", m.block("#called"), m.logNumber(arg(0)), m.block("#done"))
+	m.export("proxy_on_log").export("proxy_on_delete").export("proxy_on_done", i32(1))
+	both := newMirror(t, m)
+	both.await(t, "#configure 001", 3) // canary, main thread, worker
+	both.push(t, "two")
+	both.await(t, "#configure 001", 4)   // the next canary
+	threads := both.await(t, "#done", 2) // 3 s after the push, and later than the first root's timeout
+	both.host.Advance(10 * time.Second)
+	host := map[string]int{}
+	for _, item := range both.hostItems() {
+		host[item]++
+	}
+	envoy := map[string]int{}
+	for _, all := range threads {
+		for _, item := range all {
+			envoy[item]++
+		}
+	}
+	want := map[string]int{"#configure 001": 4, "#configure 002": 2, "#called 002": 2, "#done": 2}
+	if !maps.Equal(envoy, want) || !maps.Equal(host, want) {
+		t.Errorf("Envoy's module said %v, this host's %v, want %v", envoy, host, want)
 	}
 }

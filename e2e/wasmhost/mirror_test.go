@@ -17,7 +17,8 @@ import (
 
 // The tests of this file run one module on a real Envoy and on this host and compare what it logs, line for line.
 
-const mirrorBootstrap = `static_resources:
+const mirrorBootstrap = `node: {id: mirror, cluster: mirror}
+static_resources:
   listeners:
   - name: l
     address: {socket_address: {address: 127.0.0.1, port_value: LISTEN}}
@@ -33,13 +34,9 @@ const mirrorBootstrap = `static_resources:
             virtual_hosts: [{name: v, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: weir_origin}}]}]
           http_filters:
           - name: weir
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config:
-                name: weir
-                root_id: weir
-                vm_config: {vm_id: weir, runtime: envoy.wasm.runtime.v8, code: {local: {filename: module.wasm}}}
-                configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: plugin}
+            config_discovery:
+              config_source: {resource_api_version: V3, path_config_source: {path: filter.yaml, watched_directory: {path: .}}}
+              type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm]
           - name: envoy.filters.http.router
             typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
   clusters:
@@ -53,6 +50,18 @@ const mirrorBootstrap = `static_resources:
     load_assignment: {cluster_name: c, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: UPSTREAM}}}}]}]}
   - {name: refused, type: STATIC, load_assignment: {cluster_name: c, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: CLOSED}}}}]}]}}
   - {name: empty, type: STATIC, load_assignment: {cluster_name: c}}
+`
+
+const mirrorFilter = `resources:
+- "@type": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig
+  name: weir
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+    config:
+      name: weir
+      root_id: weir
+      vm_config: {vm_id: weir, runtime: envoy.wasm.runtime.v8, code: {local: {filename: module.wasm}}}
+      configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: PLUGIN}
 `
 
 // mirrored answers everything the same way in both worlds: as a server for Envoy, as clusters for the host.
@@ -105,6 +114,7 @@ func mirroredControl(c Call) Outcome {
 
 // mirror is one module in both worlds.
 type mirror struct {
+	folder string
 	envoy  *stand.Process
 	url    string
 	client *stand.Client
@@ -133,8 +143,10 @@ func newMirror(t *testing.T, m *asm) *mirror {
 			t.Fatal(err)
 		}
 	}
+	writeFilter(t, folder, "plugin")
 	both := &mirror{
-		url: fmt.Sprintf("http://127.0.0.1:%d", listen), client: stand.NewClient(t, "127.0.0.1"),
+		folder: folder,
+		url:    fmt.Sprintf("http://127.0.0.1:%d", listen), client: stand.NewClient(t, "127.0.0.1"),
 		host: newHost(t, m, Options{
 			Upstream: func(Request) Answer { return mirroredAnswer },
 			Clusters: map[string]Cluster{
@@ -148,6 +160,25 @@ func newMirror(t *testing.T, m *asm) *mirror {
 	}
 	push(t, both.host, Config{Plugin: []byte("plugin")})
 	return both
+}
+
+// writeFilter puts the filter's resource in place by rename, which is a push.
+func writeFilter(t *testing.T, folder, plugin string) {
+	t.Helper()
+	part := filepath.Join(t.TempDir(), "part")
+	if err := os.WriteFile(part, []byte(strings.Replace(mirrorFilter, "PLUGIN", plugin, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part, filepath.Join(folder, "filter.yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// push pushes a plugin configuration in both worlds.
+func (m *mirror) push(t *testing.T, plugin string) {
+	t.Helper()
+	writeFilter(t, m.folder, plugin)
+	push(t, m.host, Config{Plugin: []byte(plugin)})
 }
 
 // send sends one request to Envoy, once it listens, and to the host, where the clock then runs for a second.
