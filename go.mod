@@ -3,6 +3,7 @@ module github.com/weirproject/weir
 go 1.26.0
 
 require (
+	github.com/FastFilter/xorfilter v0.5.1
 	github.com/dchest/siphash v1.2.3
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/fsnotify/fsnotify v1.10.1

@@ -12,7 +12,7 @@ import (
 type HashKey [16]byte
 
 // Hash is the fingerprint of an API key: SipHash-2-4 with a 64-bit result (Aumasson and Bernstein 2012), as stored in
-// a list or filter.
+// a filter or list of changes.
 func Hash(k HashKey, key []byte) uint64 {
 	return siphash.Hash(binary.LittleEndian.Uint64(k[:8]), binary.LittleEndian.Uint64(k[8:]), key)
 }
