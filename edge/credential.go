@@ -39,7 +39,7 @@ func (e *Engine) judge(key []byte) credential {
 		return conflicting
 	case !e.gate.Format.Check(key):
 		return malformed
-	case e.gate.Keys.Contains(keyfilter.Hash(e.gate.HashKey, key)):
+	case e.gate.Knows(keyfilter.Hash(e.gate.HashKey, key)):
 		return known
 	}
 	return unknown

@@ -90,12 +90,16 @@ func gated(t testing.TB, b bundle.Bundle, keys ...string) bundle.Bundle {
 	for _, key := range keys {
 		hashes = append(hashes, keyfilter.Hash(hashKey, []byte(key)))
 	}
-	list, err := keyfilter.ReadList(keyfilter.Sorted(hashes))
+	encoded, err := keyfilter.EncodeFilter(hashes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, err := keyfilter.ReadFilter(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.HasGate = true
-	b.Gate = bundle.Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: hashKey, Keys: list}
+	b.Gate = bundle.Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: hashKey, Filter: filter}
 	return b
 }
 

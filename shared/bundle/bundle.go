@@ -34,17 +34,20 @@ const (
 	headSize    = 32
 	entrySize   = 8
 	trailerSize = 8
-	// MaxSize bounds a bundle: 400,000 keys take 3.2 MB, and Envoy keeps two while it swaps.
+	// MaxSize bounds a bundle: 400,000 keys take 0.9 MB, and Envoy keeps two while it swaps.
 	MaxSize = 64 << 20
 	// maxSections bounds the table, far above the kinds there are.
 	maxSections = 256
 )
 
-// Kinds of sections. A number is never used again.
+// Kinds of sections. A number is never used again: 2 was a list of all keys.
 const (
-	kindGate uint32 = 1 // how keys look, where they are read
-	kindKeys uint32 = 2 // sorted fingerprints of the issued keys
-	kindRule uint32 = 3 // the edge rule
+	kindGate    uint32 = 1 // how keys look, where they are read, what becomes of unknown ones
+	kindRule    uint32 = 3 // the edge rule
+	kindFilter  uint32 = 4 // key filter of all issued keys
+	kindChanges uint32 = 5 // keys issued and revoked since the filter was built
+	kindTable   uint32 = 6 // size of the table of addresses
+	kinds       uint32 = 7
 )
 
 // Errors of [Decode], each refusing the bundle whole.
@@ -56,15 +59,24 @@ var (
 	ErrChecksum = errors.New("bundle: checksum does not match its content")
 	ErrSections = errors.New("bundle: sections do not fill it exactly")
 	ErrTwice    = errors.New("bundle: a section stands twice")
-	ErrGate     = errors.New("bundle: gate section is damaged")
-	ErrKeys     = errors.New("bundle: keys section without a gate section")
+	ErrGate     = errors.New("bundle: gate section is damaged or out of bounds")
+	ErrKeys     = errors.New("bundle: want gate, filter and changes sections together or none of them")
 	ErrRule     = errors.New("bundle: rule section is damaged or out of bounds")
 	ErrTooLarge = errors.New("bundle: larger than 64 MiB")
 	ErrHeader   = errors.New("bundle: key header: want 1 to 64 of a-z, 0-9, -")
-	ErrNotEdge  = errors.New("bundle: rule: want a token-bucket rule by address for the edge")
+	ErrNotEdge  = errors.New("bundle: rule: want a token-bucket or gcra rule by address for the edge")
+	ErrTable    = errors.New("bundle: table: want a power of two, 1024 to 1048576 entries")
+	ErrStale    = errors.New("bundle: gate: want an age of 1s to 366d with a limit for unverified keys, or neither")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Bounds of the table of addresses, in entries.
+const (
+	MinTableEntries     = 1 << 10
+	MaxTableEntries     = 1 << 20
+	DefaultTableEntries = 1 << 16
+)
 
 // Bundle is a decoded bundle. It reads its keys from the bytes it was decoded from, which must not change while it is
 // in use. It is read-only, so any number of goroutines may use it.
@@ -77,32 +89,19 @@ type Bundle struct {
 	// Rule limits each address; HasRule false: addresses are not limited.
 	Rule    EdgeRule
 	HasRule bool
-}
-
-// Gate is what the edge needs to tell issued keys from others.
-type Gate struct {
-	KeyHeader string // lower case
-	Format    keyfilter.Format
-	HashKey   keyfilter.HashKey
-	Keys      keyfilter.List
-}
-
-// EdgeRule is an edge rule as the edge enforces it.
-type EdgeRule struct {
-	Name               string
-	Headers            rule.Headers
-	PrefixV4, PrefixV6 uint8       // bits of an address that make one principal
-	Anonymous          limit.Limit // what an address pays from without a known key
-	Valid              limit.Limit // what it pays from when its key is known
+	// TableEntries is how many addresses the edge's table holds, a power of two.
+	TableEntries uint32
 }
 
 // Content is what goes into a bundle.
 type Content struct {
-	Release   uint64
-	Built     limit.Micros
-	Gate      *Gate    // Keys is ignored: KeyHashes holds them
-	KeyHashes []uint64 // in any order
-	Rule      *rule.Rule
+	Release      uint64
+	Built        limit.Micros
+	Gate         *Gate              // Filter and Changes are ignored: KeyHashes and Changes hold them
+	KeyHashes    []uint64           // all issued keys, in any order
+	Changes      []keyfilter.Change // since KeyHashes was taken, in the order they were made
+	Rule         *rule.Rule
+	TableEntries uint32 // 0 for DefaultTableEntries
 }
 
 // section is one part of a bundle under construction or being read.
@@ -114,19 +113,37 @@ type section struct {
 // Encode writes content as a bundle. It fails on what [Decode] would refuse.
 func Encode(c Content) ([]byte, error) {
 	var sections []section
+	add := func(kind uint32, data []byte, err error) error {
+		sections = append(sections, section{kind, data})
+		return err
+	}
 	if c.Gate != nil {
 		gate, err := encodeGate(*c.Gate)
-		if err != nil {
+		if err := add(kindGate, gate, err); err != nil {
 			return nil, err
 		}
-		sections = append(sections, section{kindGate, gate}, section{kindKeys, keyfilter.Sorted(c.KeyHashes)})
+		filter, err := keyfilter.EncodeFilter(c.KeyHashes)
+		if err := add(kindFilter, filter, err); err != nil {
+			return nil, err
+		}
+		changes := keyfilter.EncodeChanges(c.Changes)
+		_, err = keyfilter.ReadChanges(changes)
+		if err := add(kindChanges, changes, err); err != nil {
+			return nil, err
+		}
 	}
 	if c.Rule != nil {
 		edgeRule, err := encodeRule(c.Rule)
-		if err != nil {
+		if err := add(kindRule, edgeRule, err); err != nil {
 			return nil, err
 		}
-		sections = append(sections, section{kindRule, edgeRule})
+	}
+	if c.TableEntries != 0 {
+		table := binary.LittleEndian.AppendUint32(nil, c.TableEntries)
+		_, err := decodeTable(table)
+		if err := add(kindTable, table, err); err != nil {
+			return nil, err
+		}
 	}
 	return assemble(c.Release, c.Built, sections)
 }
@@ -166,13 +183,15 @@ func Decode(b []byte) (Bundle, error) {
 		return Bundle{}, err
 	}
 	out := Bundle{
-		Release: binary.LittleEndian.Uint64(b[16:]),
-		Built:   limit.Micros(binary.LittleEndian.Uint64(b[24:])),
+		Release:      binary.LittleEndian.Uint64(b[16:]),
+		Built:        limit.Micros(binary.LittleEndian.Uint64(b[24:])),
+		TableEntries: DefaultTableEntries,
 	}
-	var seen [kindRule + 1]bool
-	hasKeys := false
+	var seen [kinds]bool
+	var filter keyfilter.Filter
+	var changes keyfilter.Changes
 	for _, s := range sections {
-		if s.kind == 0 || s.kind >= uint32(len(seen)) {
+		if !known(s.kind) {
 			continue
 		}
 		if seen[s.kind] {
@@ -181,25 +200,30 @@ func Decode(b []byte) (Bundle, error) {
 		seen[s.kind] = true
 		switch s.kind {
 		case kindGate:
-			keys := out.Gate.Keys
 			out.Gate, err = decodeGate(s.data)
-			out.Gate.Keys, out.HasGate = keys, true
-		case kindKeys:
-			out.Gate.Keys, err = keyfilter.ReadList(s.data)
-			hasKeys = true
+		case kindFilter:
+			filter, err = keyfilter.ReadFilter(s.data)
+		case kindChanges:
+			changes, err = keyfilter.ReadChanges(s.data)
 		case kindRule:
 			out.Rule, err = decodeRule(s.data)
-			out.HasRule = true
+		case kindTable:
+			out.TableEntries, err = decodeTable(s.data)
 		}
 		if err != nil {
 			return Bundle{}, err
 		}
 	}
-	if hasKeys != out.HasGate {
+	out.HasGate, out.HasRule = seen[kindGate], seen[kindRule]
+	if seen[kindFilter] != out.HasGate || seen[kindChanges] != out.HasGate {
 		return Bundle{}, ErrKeys
 	}
+	out.Gate.Filter, out.Gate.Changes = filter, changes
 	return out, nil
 }
+
+// known tells whether sections of a kind are read.
+func known(kind uint32) bool { return kind == kindGate || kind >= kindRule && kind < kinds }
 
 // split checks the frame of a bundle and cuts it into sections.
 func split(b []byte) ([]section, error) {
@@ -240,5 +264,5 @@ func split(b []byte) ([]section, error) {
 	return sections, nil
 }
 
-// padded is n rounded up to a multiple of 8, so that fingerprints stay aligned.
+// padded is n rounded up to a multiple of 8, so that sections begin aligned.
 func padded(n int) int { return (n + 7) &^ 7 }

@@ -79,7 +79,7 @@ func describe(w io.Writer, b bundle.Bundle, size int) error {
 	fmt.Fprintf(table, "built\t%s\n", time.UnixMicro(int64(b.Built)).UTC().Format(time.RFC3339))
 	fmt.Fprintf(table, "size\t%d bytes\n", size)
 	if b.HasGate {
-		fmt.Fprintf(table, "keys\t%d, begin with %q, in header %s\n", b.Gate.Keys.Len(), b.Gate.Format.Prefix, b.Gate.KeyHeader)
+		fmt.Fprintf(table, "keys\t%d, begin with %q, in header %s\n", b.Gate.Filter.Len(), b.Gate.Format.Prefix, b.Gate.KeyHeader)
 	} else {
 		fmt.Fprintf(table, "keys\tnot looked at\n")
 	}

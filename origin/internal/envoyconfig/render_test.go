@@ -224,7 +224,7 @@ func TestBundleIsBuiltFromTheFiles(t *testing.T) {
 	if b.Release != 3 || b.Built != 42 || !b.HasRule || b.Rule.Name != "flood" || b.Rule.Anonymous.Burst != 9 {
 		t.Errorf("bundle %+v", b)
 	}
-	if !b.HasGate || b.Gate.KeyHeader != "x-api-key" || b.Gate.Format.Prefix != "ab_" || !b.Gate.Keys.Contains(0xff) || b.Gate.Keys.Len() != 1 {
+	if !b.HasGate || b.Gate.KeyHeader != "x-api-key" || b.Gate.Format.Prefix != "ab_" || !b.Gate.Knows(0xff) || b.Gate.Filter.Len() != 1 {
 		t.Errorf("gate %+v", b.Gate)
 	}
 
