@@ -47,7 +47,9 @@ const (
 	kindFilter  uint32 = 4 // key filter of all issued keys
 	kindChanges uint32 = 5 // keys issued and revoked since the filter was built
 	kindTable   uint32 = 6 // size of the table of addresses
-	kinds       uint32 = 7
+	kindNetwork uint32 = 7 // exempt and denied networks
+	kindOrigin  uint32 = 8 // what the origin's rules are for
+	kinds       uint32 = 9
 )
 
 // Errors of [Decode], each refusing the bundle whole.
@@ -89,6 +91,10 @@ type Bundle struct {
 	// Rule limits each address; HasRule false: addresses are not limited.
 	Rule    EdgeRule
 	HasRule bool
+	// Networks are exempt from the rule or denied.
+	Networks Networks
+	// Origin tells what the origin's rules are for.
+	Origin OriginRules
 	// TableEntries is how many addresses the edge's table holds, a power of two.
 	TableEntries uint32
 }
@@ -101,7 +107,9 @@ type Content struct {
 	KeyHashes    []uint64           // all issued keys, in any order
 	Changes      []keyfilter.Change // since KeyHashes was taken, in the order they were made
 	Rule         *rule.Rule
-	TableEntries uint32 // 0 for DefaultTableEntries
+	Exempt, Deny []rule.Network
+	Origin       *rule.Set // of which the rules that the origin enforces go in; nil for none
+	TableEntries uint32    // 0 for DefaultTableEntries
 }
 
 // section is one part of a bundle under construction or being read.
@@ -135,6 +143,18 @@ func Encode(c Content) ([]byte, error) {
 	if c.Rule != nil {
 		edgeRule, err := encodeRule(c.Rule)
 		if err := add(kindRule, edgeRule, err); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Exempt)+len(c.Deny) > 0 {
+		networks, err := encodeNetworks(c.Exempt, c.Deny)
+		if err := add(kindNetwork, networks, err); err != nil {
+			return nil, err
+		}
+	}
+	if c.Origin != nil {
+		origin, err := encodeOrigin(c.Origin)
+		if err := add(kindOrigin, origin, err); err != nil {
 			return nil, err
 		}
 	}
@@ -207,6 +227,10 @@ func Decode(b []byte) (Bundle, error) {
 			changes, err = keyfilter.ReadChanges(s.data)
 		case kindRule:
 			out.Rule, err = decodeRule(s.data)
+		case kindNetwork:
+			out.Networks, err = decodeNetworks(s.data)
+		case kindOrigin:
+			out.Origin, err = decodeOrigin(s.data)
 		case kindTable:
 			out.TableEntries, err = decodeTable(s.data)
 		}

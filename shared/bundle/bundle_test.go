@@ -27,6 +27,9 @@ func content() Content {
 		},
 		KeyHashes:    []uint64{9, 3, 1 << 60},
 		Changes:      []keyfilter.Change{{Hash: 12, Op: keyfilter.Issued}, {Hash: 9, Op: keyfilter.Revoked}},
+		Exempt:       []rule.Network{{Bits: 8, Address: [16]byte{10}}},
+		Deny:         []rule.Network{{Bits: 9, Address: [16]byte{10, 0x80}}, {V6: true, Bits: 16, Address: [16]byte{0x20, 1}}},
+		Origin:       originSet,
 		TableEntries: 1 << 12,
 		Rule: &rule.Rule{
 			Name:  "flood-per-address",
@@ -64,6 +67,14 @@ func TestABundleSaysWhatItWasMadeOf(t *testing.T) {
 	}
 	if got.TableEntries != 1<<12 {
 		t.Errorf("table of %d entries", got.TableEntries)
+	}
+	n := got.Networks
+	if n.Exempted() != 1 || n.Denied() != 2 || n.Find(false, &[16]byte{10, 1}) != Exempt || n.Find(false, &[16]byte{10, 200}) != Deny ||
+		n.Find(true, &[16]byte{0x20, 1, 9}) != Deny || n.Find(true, &[16]byte{10, 1}) != NoTreatment {
+		t.Errorf("networks %+v", n)
+	}
+	if i, ok := got.Origin.Find("search"); len(originFaults) > 0 || got.Origin.Len() != 2 || !ok || !got.Origin.Covers(i, &rule.Request{Method: "GET", Path: "/search/a"}) {
+		t.Errorf("%d origin rules, search found %v; %v", got.Origin.Len(), ok, originFaults)
 	}
 	g, want := got.Gate, *content().Gate
 	if g.Filter.Len() != 3 || g.Changes.Len() != 2 {
@@ -115,8 +126,8 @@ func TestTheOuterLimitIsHeldAtTheBounds(t *testing.T) {
 
 func TestSectionsMayBeAbsent(t *testing.T) {
 	c := content()
-	c.Gate, c.Rule, c.TableEntries = nil, nil, 0
-	if got, err := Decode(encode(t, c)); err != nil || got.HasGate || got.HasRule || got.Release != 41 || got.TableEntries != DefaultTableEntries {
+	c.Gate, c.Rule, c.TableEntries, c.Exempt, c.Deny, c.Origin = nil, nil, 0, nil, nil, nil
+	if got, err := Decode(encode(t, c)); err != nil || got.HasGate || got.HasRule || got.Release != 41 || got.Origin.Len() != 0 || got.Networks.Denied() != 0 || got.TableEntries != DefaultTableEntries {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c = content()
@@ -229,6 +240,8 @@ func TestFramesThatLieAreRefused(t *testing.T) {
 		"an outer limit of nothing":  {sections(section{kindRule, with(edgeRule, outerAt+1+8, make([]byte, 8)...)}), ErrRule},
 		"an empty table":             {sections(section{kindTable, nil}), ErrTable},
 		"a table of 1000":            {sections(section{kindTable, []byte{0xe8, 3, 0, 0}}), ErrTable},
+		"networks cut short":         {sections(section{kindNetwork, make([]byte, networksHead-1)}), ErrNetworks},
+		"origin rules cut short":     {sections(section{kindOrigin, []byte{1, 0, 0, 0}}), ErrOriginRules},
 		"a table of 2^21":            {sections(section{kindTable, []byte{0, 0, 0x20, 0}}), ErrTable},
 	} {
 		if _, err := Decode(c.b); !errors.Is(err, c.want) {
@@ -345,7 +358,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, content()), false)
 	f.Add([]byte(magic), true)
 	gate, _ := encodeGate(*content().Gate)
-	for _, s := range [][]section{{{kindRule, mustRule(f)}}, {{kindGate, gate}, {kindFilter, mustFilter(f, 1)}, {kindChanges, nil}}, {{kindTable, []byte{0, 4, 0, 0}}}} {
+	for _, s := range [][]section{{{kindRule, mustRule(f)}}, {{kindGate, gate}, {kindFilter, mustFilter(f, 1)}, {kindChanges, nil}}, {{kindTable, []byte{0, 4, 0, 0}}}, {{kindNetwork, make([]byte, networksHead)}}, {{kindOrigin, make([]byte, originHead)}}} {
 		b, _ := assemble(1, 2, s)
 		f.Add(b, true)
 	}
@@ -372,6 +385,11 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%+v", got.Gate)
 			}
 			got.Gate.Format.Check([]byte("wk_"))
+		}
+		got.Networks.Find(true, &[16]byte{0x20, 1})
+		got.Networks.Find(false, &[16]byte{10})
+		for i := range got.Origin.Len() {
+			got.Origin.Covers(i, &rule.Request{Method: "GET", Path: "/search/%2e", Host: "a.example.com"})
 		}
 	})
 }
