@@ -73,12 +73,8 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Bounds of the table of addresses, in entries.
-const (
-	MinTableEntries     = 1 << 10
-	MaxTableEntries     = 1 << 20
-	DefaultTableEntries = 1 << 16
-)
+// DefaultTableEntries is how many addresses the edge's table holds where nobody says otherwise: at 32 bytes each, 2 MB.
+const DefaultTableEntries = 1 << 16
 
 // Bundle is a decoded bundle. It reads its keys from the bytes it was decoded from, which must not change while it is
 // in use. It is read-only, so any number of goroutines may use it.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // limitSize is the bytes of a limit: {u64 count, u64 window in µs, u64 burst}.
@@ -42,7 +43,7 @@ func decodeTable(b []byte) (uint32, error) {
 		return 0, ErrTable
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n < MinTableEntries || n > MaxTableEntries || n&(n-1) != 0 {
+	if n < rule.MinTableEntries || n > rule.MaxTableEntries || n&(n-1) != 0 {
 		return 0, ErrTable
 	}
 	return n, nil

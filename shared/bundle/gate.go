@@ -3,6 +3,7 @@ package bundle
 import (
 	"github.com/weirproject/weir/shared/keyfilter"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // Gate is what the edge needs to tell issued keys from others.
@@ -37,8 +38,6 @@ const (
 	maxHeaderName = 64
 	// flagForeign is Gate.Foreign in the flags.
 	flagForeign = 1
-	// minStale bounds Gate.StaleAfter: less is no age of a file that has to travel.
-	minStale = limit.Second
 )
 
 // encodeGate writes {16 bytes hash key, string header, string prefix, u8 flags, u64 epoch, u64 seq, u64 stale after,
@@ -97,7 +96,7 @@ func (g *Gate) validAge() bool {
 	if g.StaleAfter == 0 {
 		return g.Unverified == limit.Limit{}
 	}
-	return g.StaleAfter >= minStale && g.StaleAfter <= limit.MaxWindow && g.Unverified.Check() == nil
+	return g.StaleAfter >= rule.MinStaleAfter && g.StaleAfter <= limit.MaxWindow && g.Unverified.Check() == nil
 }
 
 func validHeader(name string) bool {

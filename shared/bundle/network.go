@@ -10,9 +10,6 @@ import (
 	"github.com/weirproject/weir/shared/rule"
 )
 
-// MaxNetworks is how many exempt and denied networks a bundle holds in all.
-const MaxNetworks = 100_000
-
 // Errors of networks.
 var (
 	ErrNetwork  = errors.New("bundle: networks: want whole networks, none both exempt and denied, at most 100000 in all")
@@ -95,7 +92,7 @@ func decodeNetworks(b []byte) (Networks, error) {
 	le := binary.LittleEndian
 	n := Networks{exempt: le.Uint32(b), deny: le.Uint32(b[4:])}
 	n6, n4 := uint64(le.Uint32(b[8:])), uint64(le.Uint32(b[12:]))
-	if b = b[networksHead:]; uint64(len(b)) != 17*n6+5*n4 || uint64(n.exempt)+uint64(n.deny) > MaxNetworks {
+	if b = b[networksHead:]; uint64(len(b)) != 17*n6+5*n4 || uint64(n.exempt)+uint64(n.deny) > rule.MaxNetworks {
 		return Networks{}, ErrNetworks
 	}
 	n.v6, b = b[:16*n6], b[16*n6:]
@@ -165,7 +162,7 @@ func encodeNetworks(exempt, deny []rule.Network) ([]byte, error) {
 		*family = append(*family, n)
 		counts[n.treat]++
 	}
-	if len(all) > MaxNetworks {
+	if len(all) > rule.MaxNetworks {
 		return nil, ErrNetwork
 	}
 	six, four := spans(families[0]), spans(families[1])

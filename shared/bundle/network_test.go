@@ -150,9 +150,9 @@ func probes(list []prefix) (all []netip.Addr) {
 
 func Test100000NetworksAnswerAsComparingAllDoes(t *testing.T) {
 	r := seeded(t)
-	list := randomPrefixes(r, MaxNetworks, func() netip.Addr { return anyV4(r) }, func() netip.Addr { return anyV6(r) })
+	list := randomPrefixes(r, rule.MaxNetworks, func() netip.Addr { return anyV4(r) }, func() netip.Addr { return anyV6(r) })
 	n := networks(t, list)
-	if n.Exempted()+n.Denied() != MaxNetworks || n.Exempted() == 0 || n.Denied() == 0 {
+	if n.Exempted()+n.Denied() != rule.MaxNetworks || n.Exempted() == 0 || n.Denied() == 0 {
 		t.Errorf("%d exempt, %d denied", n.Exempted(), n.Denied())
 	}
 	some := make([]prefix, 150)
@@ -184,7 +184,7 @@ func parsed(treat Treatment, texts ...string) (list []prefix) {
 
 func TestNetworksThatCannotBeAreNotEncoded(t *testing.T) {
 	one := func(text string) []rule.Network { return []rule.Network{parsed(Exempt, text)[0].network()} }
-	many := make([]rule.Network, MaxNetworks+1)
+	many := make([]rule.Network, rule.MaxNetworks+1)
 	for i := range many {
 		many[i] = rule.Network{Bits: 32, Address: [16]byte{1, byte(i >> 16), byte(i >> 8), byte(i)}}
 	}
@@ -234,7 +234,7 @@ func TestDamagedNetworksAreRefused(t *testing.T) {
 
 func BenchmarkFindNetwork(b *testing.B) {
 	r := seeded(b)
-	n := networks(b, randomPrefixes(r, MaxNetworks, func() netip.Addr { return anyV4(r) }, func() netip.Addr { return anyV6(r) }))
+	n := networks(b, randomPrefixes(r, rule.MaxNetworks, func() netip.Addr { return anyV4(r) }, func() netip.Addr { return anyV6(r) }))
 	b.ReportAllocs()
 	var a [16]byte
 	i := uint64(0)

@@ -51,6 +51,7 @@ func Compile(d Draft) (*Set, Faults) {
 		c.rule(&d.Rules[i], i)
 	}
 	c.readOverrides(d)
+	c.set.EdgeSettings = c.edgeSettings(&d.Edge)
 	if len(c.faults) == 0 && !d.Partial {
 		c.compare(d)
 	}

@@ -3,6 +3,7 @@ package rule_test
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -65,6 +66,17 @@ func readDraft(t *testing.T, name string) (d rule.Draft, want []string) {
 		case "tier":
 			list = append(list, rule.Scalar{}, rule.Scalar{})
 			d.Tiers = append(d.Tiers, rule.TierSpec{At: at, Name: list[0], Limit: list[1], Burst: list[2]})
+		case "exempt":
+			d.Edge.Exempt = append(d.Edge.Exempt, networks(t, at, "edge.exempt", f[1:])...)
+		case "deny":
+			d.Edge.Deny = append(d.Edge.Deny, networks(t, at, "edge.deny", f[1:])...)
+		case "table":
+			d.Edge.TableEntries = many()
+		case "stale":
+			d.Edge.StaleAfter = many()
+		case "unverified":
+			list = append(list, rule.Scalar{}, rule.Scalar{})
+			d.Edge.UnverifiedAt, d.Edge.UnverifiedLimit, d.Edge.UnverifiedBurst = at, list[0], list[1]
 		case "override": // rule key user tenant limit burst
 			list = append(list, make([]rule.Scalar, 6)...)
 			d.Overrides = append(d.Overrides, rule.OverrideSpec{At: at, Rule: list[0], Key: list[1], User: list[2], Tenant: list[3], Limit: list[4], Burst: list[5]})
@@ -73,6 +85,31 @@ func readDraft(t *testing.T, name string) (d rule.Draft, want []string) {
 		}
 	}
 	return d, want
+}
+
+// networks reads prefixes; from+n is n single addresses from one on.
+func networks(t *testing.T, at rule.Source, field string, texts []string) (specs []rule.NetworkSpec) {
+	t.Helper()
+	for i, text := range texts {
+		from, count, many := strings.Cut(text, "+")
+		p, err := netip.ParsePrefix(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := strconv.Atoi(count)
+		if !many {
+			n = 1
+		}
+		for a := p.Addr(); n > 0; n, a = n-1, a.Next() {
+			spec := rule.NetworkSpec{At: at, Field: field + "[" + strconv.Itoa(i) + "]", Text: text, Network: rule.Network{V6: a.Is6(), Bits: uint8(p.Bits())}}
+			copy(spec.Address[:], a.AsSlice())
+			if !spec.Valid() {
+				t.Fatalf("%v: %s is no network", at, text)
+			}
+			specs = append(specs, spec)
+		}
+	}
+	return specs
 }
 
 func readField(t *testing.T, s *rule.Spec, field string, at rule.Source, list []rule.Scalar, one func() rule.Scalar) {
@@ -191,6 +228,10 @@ func TestGoodRulesCompileToWhatTheySay(t *testing.T) {
 		export.Penalty != (rule.Penalty{After: 10, Ceiling: 10 * limit.Minute, Decay: limit.Minute}) ||
 		export.Limit != (limit.Limit{Count: 60, Window: limit.Minute}) {
 		t.Errorf("tiered rule %+v %+v", export, export.Terms)
+	}
+	if e := set.EdgeSettings; len(e.Exempt) != 2 || len(e.Deny) != 3 || !e.Deny[0].V6 || e.TableEntries != 4096 || e.StaleAfter != limit.Hour ||
+		e.Unverified != (limit.Limit{Count: 100, Window: limit.Second, Burst: 200}) {
+		t.Errorf("edge settings %+v", e)
 	}
 	if trial := set.Rule(4); trial.Mode != rule.Shadow || trial.Algorithm != rule.FixedWindow || !trial.Offset {
 		t.Errorf("shadow rule %+v", trial.Terms)

@@ -12,6 +12,8 @@ import (
 // rules' patterns have, however many rules there are. It is read-only after [Compile], so any number of goroutines may
 // use it.
 type Set struct {
+	EdgeSettings EdgeSettings
+
 	records []record // of all rules, in the order of the file
 	names   string   // all names, one after the other
 	limits  []limit.Limit

@@ -12,6 +12,7 @@ type Draft struct {
 	Rules     []Spec
 	Tiers     []TierSpec
 	Overrides []OverrideSpec
+	Edge      EdgeSpec
 	// Partial tells that some values of the file could not be read and are absent here. Rules are then not compared with
 	// each other: one that lacks its match would seem to apply everywhere.
 	Partial bool

@@ -7,9 +7,10 @@ import (
 	"github.com/weirproject/weir/shared/rule"
 )
 
-// readDraft takes a file's values as they are written: what they mean is for [rule.Compile].
-func readDraft(doc *document.Document) (d rule.Draft) {
-	root := doc.Root().Fields("version", "tiers", "rules", "overrides")
+// readDraft takes a file's values as they are written: what they mean is for [rule.Compile]. Files of networks that it
+// names are read as well, relative to folder; with an empty folder they are not. lists are the faults in those.
+func readDraft(doc *document.Document, folder string) (d rule.Draft, lists rule.Faults) {
+	root := doc.Root().Fields("version", "tiers", "rules", "overrides", "edge")
 	if v := root.Get("version"); v.Scalar().Text != "1" {
 		v.Fault("want version: 1")
 	}
@@ -42,8 +43,11 @@ func readDraft(doc *document.Document) (d rule.Draft) {
 			Burst:  fields.Get("burst").Scalar(),
 		})
 	}
+	if v := root.Get("edge"); v.Present() {
+		d.Edge, lists = readEdge(v, folder)
+	}
 	d.Partial = doc.Broken()
-	return d
+	return d, lists
 }
 
 // bounded are the items, none with a fault where there are more than most: each would be read into a value that is larger

@@ -45,6 +45,7 @@ rules:
   valid-key: {x: x}, penalty: {x: x}}
 overrides:
 - {x: x}
+edge: {x: x, unverified: {x: x}}
 `))
 	if err == nil {
 		t.Fatal("nothing is refused")
@@ -63,7 +64,7 @@ overrides:
 			}
 		}
 	}
-	if lists != 13 {
-		t.Errorf("%d lists of words, want 13:\n%v", lists, err)
+	if lists != 15 {
+		t.Errorf("%d lists of words, want 15:\n%v", lists, err)
 	}
 }

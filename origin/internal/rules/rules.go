@@ -4,6 +4,7 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"path/filepath"
 
 	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/shared/rule"
@@ -23,18 +24,20 @@ type Release struct {
 }
 
 // Load reads the file at path for use by this version's processes: what they cannot enforce is refused, as well as
-// what is wrong. The error is a [rule.Faults] with everything found, or says why the file cannot be read.
+// what is wrong. It reads the files of networks that the file names. The error is a [rule.Faults] with everything found,
+// or says why the file cannot be read.
 func Load(path string) (*Release, error) {
 	doc, content, err := document.ReadFile(path, path)
 	if err != nil {
 		return nil, err
 	}
-	return read(doc, content, true)
+	return read(doc, content, filepath.Dir(path), true)
 }
 
-// Parse is Load of content, which faults name as name.
+// Parse is Load of content, which faults name as name. It reads no other file: the set lacks the networks of files that
+// content names, which no origin needs.
 func Parse(name string, content []byte) (*Release, error) {
-	return read(document.Parse(name, content), content, true)
+	return read(document.Parse(name, content), content, "", true)
 }
 
 // LoadModel is Load for trying rules out: it takes all that a rules file may say, enforced by this version or not.
@@ -43,24 +46,25 @@ func LoadModel(path string) (*Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read(doc, content, false)
+	return read(doc, content, filepath.Dir(path), false)
 }
 
-// ParseModel is LoadModel of content, which faults name as name.
+// ParseModel is to LoadModel as Parse is to Load.
 func ParseModel(name string, content []byte) (*Release, error) {
-	return read(document.Parse(name, content), content, false)
+	return read(document.Parse(name, content), content, "", false)
 }
 
-// read compiles a document; with enforced, what this version does not enforce is a fault.
-func read(doc *document.Document, content []byte, enforced bool) (*Release, error) {
+// read compiles a document; with enforced, what this version does not enforce is a fault. Files that the document names
+// are relative to folder; with an empty folder they are not read.
+func read(doc *document.Document, content []byte, folder string, enforced bool) (*Release, error) {
 	if !doc.Root().Present() {
 		return nil, doc.Faults()
 	}
-	draft := readDraft(doc)
+	draft, faults := readDraft(doc, folder)
 	var set *rule.Set
-	var faults rule.Faults
 	if len(draft.Rules) > 0 {
-		set, faults = rule.Compile(draft)
+		compiled, more := rule.Compile(draft)
+		set, faults = compiled, append(faults, more...)
 	}
 	missing := unenforced(draft)
 	if enforced {
