@@ -108,6 +108,32 @@ type Content struct {
 	TableEntries uint32    // 0 for DefaultTableEntries
 }
 
+// Section is one section of an encoded bundle, for people to look at.
+type Section struct {
+	Name  string // "unknown" for a kind that this version does not read
+	Kind  uint32
+	Bytes int
+}
+
+// Sections lists the sections of b in their order. Unlike [Decode] it checks their frame alone.
+func Sections(b []byte) ([]Section, error) {
+	sections, err := split(b)
+	list := make([]Section, len(sections))
+	for i, s := range sections {
+		list[i] = Section{Name: "unknown", Kind: s.kind, Bytes: len(s.data)}
+		if known(s.kind) {
+			list[i].Name = kindNames[s.kind]
+		}
+	}
+	return list, err
+}
+
+// kindNames are what people call the kinds.
+var kindNames = [kinds]string{
+	kindGate: "gate", kindRule: "rule", kindFilter: "key filter", kindChanges: "key changes", kindTable: "table",
+	kindNetwork: "networks", kindOrigin: "origin rules",
+}
+
 // section is one part of a bundle under construction or being read.
 type section struct {
 	kind uint32

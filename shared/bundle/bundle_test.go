@@ -97,6 +97,29 @@ func TestABundleSaysWhatItWasMadeOf(t *testing.T) {
 	}
 }
 
+func TestSectionsAreListedByName(t *testing.T) {
+	b := encode(t, content())
+	sections, err := Sections(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, bytes := "", headSize+entrySize*len(sections)+trailerSize
+	for _, s := range sections {
+		names += s.Name + " "
+		bytes += padded(s.Bytes)
+	}
+	if names != "gate key filter key changes rule networks origin rules table " || bytes != len(b) {
+		t.Errorf("%s: %d bytes of %d", names, bytes, len(b))
+	}
+	newer, _ := assemble(1, 0, []section{{99, []byte{1}}, {2, nil}})
+	if got, err := Sections(newer); err != nil || len(got) != 2 || got[0] != (Section{"unknown", 99, 1}) || got[1].Name != "unknown" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := Sections(newer[:20]); err == nil || len(got) != 0 {
+		t.Errorf("half a bundle: %v, %v", got, err)
+	}
+}
+
 // What the filter says of a key that was revoked since must not count, or a revocation would wait for the next bundle.
 func TestChangesBeatTheFilter(t *testing.T) {
 	c := content()

@@ -3,21 +3,23 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/origin/internal/envoyconfig"
 	"github.com/weirproject/weir/shared/bundle"
+	"github.com/weirproject/weir/shared/keyfilter"
 	"github.com/weirproject/weir/shared/limit"
 )
 
 func init() { register(newBundleCommand) }
 
 func newBundleCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "bundle", Short: "Build and inspect what edges load"}, newBundleBuildCommand(), newBundleInspectCommand())
+	return group(&cobra.Command{Use: "bundle", Short: "Build, inspect and verify what edges load"},
+		newBundleBuildCommand(), newBundleInspectCommand(), newBundleVerifyCommand())
 }
 
 func newBundleBuildCommand() *cobra.Command {
@@ -25,7 +27,7 @@ func newBundleBuildCommand() *cobra.Command {
 	var release uint64
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Compile the edge rule and the issued keys into a bundle",
+		Short: "Compile rules and issued keys into a bundle",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			content, err := envoyconfig.BuildBundle(rulesFile, keysFile, release, time.Now())
@@ -60,37 +62,117 @@ func newBundleInspectCommand() *cobra.Command {
 		Short: "Show what is in a bundle",
 		Args:  exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			content, err := os.ReadFile(args[0])
+			b, content, err := readBundle(args[0])
 			if err != nil {
 				return fmt.Errorf("bundle inspect: %w", err)
 			}
-			b, err := bundle.Decode(content)
-			if err != nil {
-				return fmt.Errorf("bundle inspect: %s: %w", args[0], err)
-			}
-			return describe(cmd.OutOrStdout(), b, len(content))
+			return describe(cmd.OutOrStdout(), b, content)
 		},
 	}
 }
 
-func describe(w io.Writer, b bundle.Bundle, size int) error {
+// refusedBundle is the exit code of verify for a file that an edge would refuse; 1 is for one that cannot be read.
+const refusedBundle = 2
+
+func newBundleVerifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Tell whether an edge of this version takes a bundle: exit code 0, or 2 with the reason",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, content, err := readBundle(args[0])
+			if err != nil {
+				err = fmt.Errorf("bundle verify: %w", err)
+				if content != nil {
+					return exitError{refusedBundle, err}
+				}
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is good: release %d, %d bytes\n", args[0], b.Release, len(content))
+			return err
+		},
+	}
+}
+
+// readBundle reads the bundle at path with the code that edges read it with. A file that could be read and is refused
+// comes with its content.
+func readBundle(path string) (b bundle.Bundle, content []byte, err error) {
+	if content, err = document.Content(path); err != nil {
+		return bundle.Bundle{}, nil, err
+	}
+	if b, err = bundle.Decode(content); err != nil {
+		return bundle.Bundle{}, content, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, content, nil
+}
+
+func describe(w io.Writer, b bundle.Bundle, content []byte) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "release\t%d\n", b.Release)
 	fmt.Fprintf(table, "built\t%s\n", time.UnixMicro(int64(b.Built)).UTC().Format(time.RFC3339))
-	fmt.Fprintf(table, "size\t%d bytes\n", size)
-	if b.HasGate {
-		fmt.Fprintf(table, "keys\t%d, begin with %q, in header %s\n", b.Gate.Filter.Len(), b.Gate.Format.Prefix, b.Gate.KeyHeader)
-	} else {
-		fmt.Fprintf(table, "keys\tnot looked at\n")
+	describeGate(table, b)
+	describeRule(table, b)
+	fmt.Fprintf(table, "table\t%d addresses\n", b.TableEntries)
+	fmt.Fprintf(table, "networks\t%d exempt, %d denied\n", b.Networks.Exempted(), b.Networks.Denied())
+	fmt.Fprintf(table, "origin rules\t%d\n", b.Origin.Len())
+	fmt.Fprintf(table, "size\t%d bytes\n", len(content))
+	sections, err := bundle.Sections(content)
+	if err != nil {
+		return err
 	}
-	if b.HasRule {
-		fmt.Fprintf(table, "edge rule\t%s, per address (v4 /%d, v6 /%d)\n", b.Rule.Name, b.Rule.PrefixV4, b.Rule.PrefixV6)
-		fmt.Fprintf(table, "  no known key\t%s\n", rate(b.Rule.Anonymous))
-		fmt.Fprintf(table, "  known key\t%s\n", rate(b.Rule.Valid))
-	} else {
-		fmt.Fprintf(table, "edge rule\tnone\n")
+	for _, s := range sections {
+		fmt.Fprintf(table, "  %s (kind %d)\t%d bytes", s.Name, s.Kind, s.Bytes)
+		if keys := b.Gate.Filter.Len(); s.Name == "key filter" && keys > 0 {
+			fmt.Fprintf(table, ", %.2f a key", float64(s.Bytes)/float64(keys))
+		}
+		fmt.Fprintln(table)
 	}
 	return table.Flush()
+}
+
+func describeGate(table io.Writer, b bundle.Bundle) {
+	g := &b.Gate
+	if !b.HasGate {
+		fmt.Fprintf(table, "keys\tnot looked at\n")
+		return
+	}
+	fmt.Fprintf(table, "keys\t%d, begin with %q, in header %s\n", g.Filter.Len(), g.Format.Prefix, g.KeyHeader)
+	if g.Foreign {
+		fmt.Fprintf(table, "  imported keys\tyes: a bad checksum alone refuses nothing\n")
+	}
+	issued, revoked := 0, 0
+	for i := range g.Changes.Len() {
+		if g.Changes.At(i).Op == keyfilter.Issued {
+			issued++
+		} else {
+			revoked++
+		}
+	}
+	fmt.Fprintf(table, "  changed since\t%d issued, %d revoked\n", issued, revoked)
+	if g.Epoch == 0 {
+		fmt.Fprintf(table, "  key deltas\tnobody serves them\n")
+	} else {
+		fmt.Fprintf(table, "  key deltas\tfrom %d of epoch %d\n", g.Seq, g.Epoch)
+	}
+	if g.StaleAfter == 0 {
+		fmt.Fprintf(table, "  unknown keys\trefused, whatever the bundle's age\n")
+	} else {
+		fmt.Fprintf(table, "  unknown keys\trefused; once the bundle is %v old, %s pass unverified\n", duration(g.StaleAfter), rate(g.Unverified))
+	}
+}
+
+func describeRule(table io.Writer, b bundle.Bundle) {
+	r := &b.Rule
+	if !b.HasRule {
+		fmt.Fprintf(table, "edge rule\tnone\n")
+		return
+	}
+	fmt.Fprintf(table, "edge rule\t%s, %v per address (v4 /%d, v6 /%d)\n", r.Name, r.Algorithm, r.PrefixV4, r.PrefixV6)
+	fmt.Fprintf(table, "  no known key\t%s\n", rate(r.Anonymous))
+	fmt.Fprintf(table, "  known key\t%s\n", rate(r.Valid))
+	if r.OuterV6 != 0 {
+		fmt.Fprintf(table, "  all of a v6 /%d\t%s; with known keys %s\n", r.OuterV6, rate(r.OuterAnonymous), rate(r.OuterValid))
+	}
 }
 
 // rate spells a bucket's limit for people.
@@ -99,5 +181,7 @@ func rate(l limit.Limit) string {
 	if burst == 0 {
 		burst = l.Count
 	}
-	return fmt.Sprintf("%d per %v, burst %d", l.Count, time.Duration(l.Window)*time.Microsecond, burst)
+	return fmt.Sprintf("%d per %v, burst %d", l.Count, duration(l.Window), burst)
 }
+
+func duration(m limit.Micros) time.Duration { return time.Duration(m) * time.Microsecond }

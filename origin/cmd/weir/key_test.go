@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/keyfilter"
 )
 
@@ -93,15 +94,26 @@ func TestBundleGoesFromFilesToEnvoy(t *testing.T) {
 		}
 		return out
 	}
-	write("rules.yaml", "version: 1\nrules:\n- {name: flood, where: edge, by: [address], limit: 50/1s, burst: 200}\n")
+	write("rules.yaml", `version: 1
+rules:
+- {name: flood, where: edge, by: [address], limit: 50/1s, burst: 200}
+- {name: per-key, where: origin, by: [key], limit: 5/1s}
+edge: {exempt: [10.0.0.0/8], deny-file: deny.txt, stale-after: 90m, unverified: {limit: 7/1s}}
+`)
+	write("deny.txt", "192.0.2.0/24 # a test network\n2001:db8::/32\n")
 	write("filter.wasm", "\x00asm\x01\x00\x00\x00")
 	must(newKeyCommand(), "new", "--id", "a", "--keys", at("keys.yaml"))
 	must(newBundleCommand(), "build", "--rules", at("rules.yaml"), "--keys", at("keys.yaml"), "--release", "7", "-o", at("bundle.bin"))
 	out := must(newBundleCommand(), "inspect", at("bundle.bin"))
-	for _, want := range []string{"release         7\n", "keys            1, begin with \"wk_\"", "flood, per address", "50 per 1s, burst 200"} {
+	for _, want := range []string{"release                  7\n", "keys                     1, begin with \"wk_\"", "flood, token-bucket per address", "50 per 1s, burst 200",
+		"once the bundle is 1h30m0s old, 7 per 1s, burst 7 pass unverified", "nobody serves them", "0 issued, 0 revoked", "1 exempt, 2 denied",
+		"origin rules             1\n", "table                    65536 addresses\n", "key filter (kind 4)    44 bytes, 44.00 a key\n", "networks (kind 7) "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("want %q in:\n%s", want, out)
 		}
+	}
+	if out := must(newBundleCommand(), "verify", at("bundle.bin")); !strings.HasPrefix(out, at("bundle.bin")+" is good: release 7, ") {
+		t.Errorf("verify says %q", out)
 	}
 	must(newEnvoyCommand(), "filter", "--bundle", at("bundle.bin"), "--wasm", at("filter.wasm"), "-o", at("filter.json"))
 	if out := must(newEnvoyCommand(), "config", "--filter", at("filter.json")); !strings.Contains(out, at("filter.json")) {
@@ -125,6 +137,40 @@ func TestBundleGoesFromFilesToEnvoy(t *testing.T) {
 	for _, name := range []string{"x", "x.json"} {
 		if _, err := os.Stat(at(name)); err == nil {
 			t.Errorf("%s was written though its source is wrong", name)
+		}
+	}
+}
+
+// A deploy script goes by the exit code: what an edge would refuse is told apart from a file that is not there.
+func TestVerifyTellsWhyAnEdgeWouldRefuseABundle(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	good, err := bundle.Encode(bundle.Content{Release: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(good)
+	damaged[20]++
+	for name, c := range map[string]struct {
+		content []byte
+		code    int
+		want    string
+	}{
+		"good":    {good, 0, ""},
+		"damaged": {damaged, 2, "checksum does not match"},
+		"longer":  {append(bytes.Clone(good), 0), 2, "length differs"},
+		"empty":   {[]byte{}, 2, "shorter than its head"},
+		"other":   {bytes.Repeat([]byte("no bundle "), 9), 2, "does not begin with WEIRBNDL"},
+		"absent":  {nil, 1, "no such file"},
+	} {
+		if c.content != nil {
+			if err := os.WriteFile(at(name), c.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, _, err := invoke(t, newBundleCommand(), "verify", at(name))
+		if exitCode(err) != c.code || c.code != 0 && (!strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), at(name)) != 1 || out != "") {
+			t.Errorf("%s: exit code %d with %q, %v; want %d with %q", name, exitCode(err), out, err, c.code, c.want)
 		}
 	}
 }

@@ -15,9 +15,11 @@ import (
 // KeyHeader is where clients put their API key.
 const KeyHeader = "x-api-key"
 
-// BuildBundle compiles the edge rule of a rules file, with the issued keys, for the edges. keysFile may be empty:
-// then edges do not look at keys. The error is a [rule.Faults] with everything wrong in a file, or says why it cannot
-// be read; what is wrong with both files is told at once.
+// BuildBundle compiles a rules file, with the issued keys, for the edges: the edge rule, what the file says of the edge,
+// what the origin's rules are for. keysFile may be empty: then edges do not look at keys. The error is a [rule.Faults]
+// with everything wrong in a file, or says why it cannot be read; what is wrong with both files is told at once.
+//
+// A keys file has no sequence numbers, so that edges are told to ask nobody for changes.
 func BuildBundle(rulesFile, keysFile string, release uint64, built time.Time) ([]byte, error) {
 	loaded, err := rules.Load(rulesFile)
 	var issued *keys.File
@@ -29,13 +31,24 @@ func BuildBundle(rulesFile, keysFile string, release uint64, built time.Time) ([
 	if err != nil {
 		return nil, err
 	}
+	atEdge := loaded.Set.EdgeSettings
 	content := bundle.Content{
-		Release: release,
-		Built:   limit.Micros(built.UnixMicro()),
-		Rule:    loaded.Set.Edge(),
+		Release:      release,
+		Built:        limit.Micros(built.UnixMicro()),
+		Rule:         loaded.Set.Edge(),
+		Exempt:       atEdge.Exempt,
+		Deny:         atEdge.Deny,
+		Origin:       loaded.Set,
+		TableEntries: atEdge.TableEntries,
 	}
 	if issued != nil {
-		content.Gate = &bundle.Gate{KeyHeader: KeyHeader, Format: issued.Format, HashKey: issued.HashKey}
+		content.Gate = &bundle.Gate{
+			KeyHeader:  KeyHeader,
+			Format:     issued.Format,
+			HashKey:    issued.HashKey,
+			StaleAfter: atEdge.StaleAfter,
+			Unverified: atEdge.Unverified,
+		}
 		for _, entry := range issued.Entries {
 			content.KeyHashes = append(content.KeyHashes, entry.EdgeHash)
 		}

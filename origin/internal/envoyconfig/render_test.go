@@ -11,6 +11,8 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/envoyconfig"
 	"github.com/weirproject/weir/shared/bundle"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 func edge() envoyconfig.Edge {
@@ -209,7 +211,13 @@ func TestBundleIsBuiltFromTheFiles(t *testing.T) {
 		}
 		return path
 	}
-	rules := write("rules.yaml", "version: 1\nrules:\n- {name: flood, where: edge, by: [address], limit: 5/1s, burst: 9}\n")
+	rules := write("rules.yaml", `version: 1
+rules:
+- {name: flood, where: edge, by: [address], limit: 5/1s, burst: 9}
+- {name: search, where: origin, by: [key], limit: 5/1s, match: {paths: [/search]}, headers: none}
+edge: {exempt: [192.0.2.7], deny-file: block.txt, table-entries: 2048, stale-after: 1h, unverified: {limit: 7/1s}}
+`)
+	write("block.txt", "192.0.2.0/24\n2001:db8::/32\n")
 	keys := write("keys.yaml", "version: 1\nprefix: ab_\nhash-key: "+strings.Repeat("0f", 16)+"\nkeys:\n- {id: one, sha256: "+
 		strings.Repeat("11", 32)+", edge-hash: 00000000000000ff}\n")
 
@@ -224,8 +232,17 @@ func TestBundleIsBuiltFromTheFiles(t *testing.T) {
 	if b.Release != 3 || b.Built != 42 || !b.HasRule || b.Rule.Name != "flood" || b.Rule.Anonymous.Burst != 9 {
 		t.Errorf("bundle %+v", b)
 	}
-	if !b.HasGate || b.Gate.KeyHeader != "x-api-key" || b.Gate.Format.Prefix != "ab_" || !b.Gate.Knows(0xff) || b.Gate.Filter.Len() != 1 {
+	if !b.HasGate || b.Gate.KeyHeader != "x-api-key" || b.Gate.Format.Prefix != "ab_" || !b.Gate.Knows(0xff) || b.Gate.Filter.Len() != 1 ||
+		b.Gate.Epoch != 0 || b.Gate.Foreign || b.Gate.StaleAfter != limit.Hour || b.Gate.Unverified.Count != 7 {
 		t.Errorf("gate %+v", b.Gate)
+	}
+	if n := b.Networks; n.Find(false, &[16]byte{192, 0, 2, 7}) != bundle.Exempt || n.Find(false, &[16]byte{192, 0, 2, 8}) != bundle.Deny ||
+		n.Find(true, &[16]byte{0x20, 1, 0xd, 0xb8, 9}) != bundle.Deny || n.Find(false, &[16]byte{192, 0, 3}) != bundle.NoTreatment {
+		t.Errorf("networks: %d exempt, %d denied", n.Exempted(), n.Denied())
+	}
+	if i, ok := b.Origin.Find("search"); !ok || b.Origin.Len() != 1 || b.Origin.Headers(i) != rule.None || b.TableEntries != 2048 ||
+		!b.Origin.Covers(i, &rule.Request{Path: "/x/../search"}) || b.Origin.Covers(i, &rule.Request{Path: "/"}) {
+		t.Errorf("%d origin rules, search found: %v; table of %d", b.Origin.Len(), ok, b.TableEntries)
 	}
 
 	if content, err = envoyconfig.BuildBundle(rules, "", 0, time.UnixMicro(42)); err != nil {
