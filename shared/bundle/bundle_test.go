@@ -301,12 +301,6 @@ func TestContentThatNoEdgeCouldReadIsNotEncoded(t *testing.T) {
 	}
 }
 
-func fill(hashes []uint64) {
-	for i := range hashes {
-		hashes[i] = uint64(i)
-	}
-}
-
 // keyed is content with n random keys as an encoded bundle.
 func keyed(t testing.TB, n int) (encoded []byte, hashes []uint64) {
 	seed := rand.Uint64()

@@ -7,16 +7,16 @@ import (
 	"github.com/FastFilter/xorfilter"
 )
 
-// EncodeFilter builds a filter of a set of hashes, in any order, each as often as it likes. The same set always gives
-// the same bytes. It leaves hashes as they are. 400,000 keys take 2.3 bytes each, fewer keys more, down from three
-// fingerprints for one.
+// EncodeFilter builds a filter of a set of hashes, in any order, each as often as it likes, at most [MaxFilterKeys] in
+// all. The same set always gives the same bytes. It leaves hashes as they are. 400,000 keys take 2.3 bytes each; fewer
+// take more, down to 44 bytes for one.
 func EncodeFilter(hashes []uint64) ([]byte, error) {
+	if len(hashes) > MaxFilterKeys {
+		return nil, ErrFilterKeys
+	}
 	set := slices.Clone(hashes)
 	slices.Sort(set)
 	set = slices.Compact(set)
-	if len(set) > MaxFilterKeys {
-		return nil, ErrFilterKeys
-	}
 	le := binary.LittleEndian
 	if len(set) == 0 {
 		return make([]byte, filterHead), nil

@@ -96,15 +96,15 @@ func TestTheSameSetGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// One forged key in 2^16 passes. Of 2^24 that are not in the set, 256 pass, give or take 16 (one standard deviation of
-// the binomial distribution); the bounds lie six of them away, which chance leaves once in 500 million runs.
+// One forged key in 2^16 passes. Of 2^22 that are not in the set, 64 pass, give or take 8 (one standard deviation of
+// the binomial distribution); the bounds lie six of them away, which chance leaves once in some million runs.
 func TestOneHashIn65536PassesFalsely(t *testing.T) {
 	r := seeded(t)
-	const probes, want, sigma = 1 << 24, 1 << 8, 16
+	const probes, want, sigma = 1 << 22, 1 << 6, 8
 	f := filter(t, hashes(r, 400_000))
 	passed := 0
 	for range probes {
-		if f.Contains(r.Uint64()) { // one of the set itself: once in 10^6 runs
+		if f.Contains(r.Uint64()) { // one of the set itself: once in 10^7 runs
 			passed++
 		}
 	}
@@ -117,14 +117,15 @@ func TestOneHashIn65536PassesFalsely(t *testing.T) {
 // The lookup is written anew, from the published formula: it must answer as the library that builds does.
 func TestTheLookupAnswersAsTheBuilderDoes(t *testing.T) {
 	r := seeded(t)
+	passed := 0
 	for _, n := range []int{1, 9, 100, 3_000} {
 		set := hashes(r, n)
 		fuse, err := xorfilter.NewBinaryFuse[uint16](slices.Clone(set))
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, passed := filter(t, set), 0
-		for range 1 << 20 {
+		f := filter(t, set)
+		for range 1 << 19 {
 			h := r.Uint64()
 			if f.Contains(h) != fuse.Contains(h) {
 				t.Fatalf("%d keys: of %#x we say %v", n, h, f.Contains(h))
@@ -133,9 +134,9 @@ func TestTheLookupAnswersAsTheBuilderDoes(t *testing.T) {
 				passed++
 			}
 		}
-		if passed == 0 {
-			t.Errorf("%d keys: nothing passes falsely, so that nothing was compared", n)
-		}
+	}
+	if passed == 0 { // 32 are to be expected
+		t.Error("nothing passes falsely, so that nothing was compared")
 	}
 }
 
@@ -174,14 +175,7 @@ func TestFiltersThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestMoreKeysThanAFilterTakesAreRefused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 270 MB")
-	}
-	set := make([]uint64, keyfilter.MaxFilterKeys+1)
-	for i := range set {
-		set[i] = uint64(i)
-	}
-	if _, err := keyfilter.EncodeFilter(set); !errors.Is(err, keyfilter.ErrFilterKeys) {
+	if _, err := keyfilter.EncodeFilter(make([]uint64, keyfilter.MaxFilterKeys+1)); !errors.Is(err, keyfilter.ErrFilterKeys) {
 		t.Errorf("%v, want %v", err, keyfilter.ErrFilterKeys)
 	}
 }
