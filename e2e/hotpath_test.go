@@ -22,12 +22,15 @@ rules:
 `
 	h := newHost(t, stand.Wasm, 1, wasmhost.Config{Plugin: bundleOf(t, rules, keyring.File(), 1)})
 	type calls map[string]int
-	allowed := calls{"proxy_get_property": 3, "clock_time_get": 1, "proxy_increment_metric": 1, "proxy_set_property": 1}
+	// The header is the answer's hint, of which most have none.
+	allowed := calls{"proxy_get_property": 3, "clock_time_get": 1, "proxy_increment_metric": 1, "proxy_set_property": 1, "proxy_get_header_map_value": 1}
 	leased := maps.Clone(allowed)
 	leased["proxy_get_shared_data"], leased["proxy_set_shared_data"] = 1, 1
-	keyed := maps.Clone(leased)
+	first := maps.Clone(leased)
+	first["proxy_increment_metric"] = 2 // a bucket that was not there
+	keyed := maps.Clone(first)
 	keyed["proxy_get_property"] = 2 // no look at Authorization
-	refused := calls{"proxy_get_property": 3, "clock_time_get": 1, "proxy_increment_metric": 1, "proxy_send_local_response": 1}
+	refused := calls{"proxy_get_property": 3, "clock_time_get": 1, "proxy_increment_metric": 1, "proxy_send_local_response": 1, "proxy_get_header_map_value": 1}
 	read := maps.Clone(refused)
 	read["proxy_get_shared_data"] = 1
 
@@ -36,14 +39,17 @@ rules:
 		if r.Status != status || !maps.Equal(calls(r.Calls), want) {
 			t.Errorf("%s: status %d, host calls %v, want %d and %v", what, r.Status, r.Calls, status, want)
 		}
-		if n := r.Callbacks["proxy_on_request_headers"] + r.Callbacks["proxy_on_context_create"] + r.Callbacks["proxy_on_log"] +
-			r.Callbacks["proxy_on_done"] + r.Callbacks["proxy_on_delete"]; n != 5 {
-			t.Errorf("%s: %d callbacks, want 5: %v", what, n, r.Callbacks)
+		n := 0
+		for _, name := range []string{"request_headers", "response_headers", "context_create", "log", "done", "delete"} {
+			n += r.Callbacks["proxy_on_"+name]
+		}
+		if n != 6 {
+			t.Errorf("%s: %d callbacks, want 6: %v", what, n, r.Callbacks)
 		}
 	}
 	send := func(headers ...string) wasmhost.Response { return h.Send(0, from("192.0.2.1", headers...)) }
 
-	expect("the first call takes a lease of 1", send(), 200, leased)
+	expect("the first call takes a lease of 1", send(), 200, first)
 	expect("the second takes a lease of 2", send(), 200, leased)
 	expect("the third spends it", send(), 200, allowed)
 	expect("a key pays from a bucket of its own", send("x-api-key: "+alice), 200, keyed)

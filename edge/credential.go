@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/weirproject/weir/shared/keyfilter"
+	"github.com/weirproject/weir/shared/limit"
 )
 
 // credential is what a request shows of an API key.
@@ -17,32 +18,48 @@ const (
 	conflicting
 )
 
-// classify looks at the key header, and only without one at Authorization.
-func (e *Engine) classify(r *Request) credential {
+// classify looks at the key header, and only without one at Authorization. hash is the fingerprint of a key that has the
+// form of one: known or unknown.
+func (e *Engine) classify(r *Request) (c credential, hash uint64) {
 	if !e.hasGate {
-		return none
+		return none, 0
 	}
 	if r.HasKey {
-		return e.judge(r.Key)
+		return e.judge(r.Key, r.Now)
 	}
 	prefix := e.gate.Format.Prefix // never empty in a decoded bundle
 	if token, ok := bearer(r.Authorization); ok && len(token) >= len(prefix) && string(token[:len(prefix)]) == prefix {
-		return e.judge(token)
+		return e.judge(token, r.Now)
 	}
-	return none // a user's token, basic credentials, garbage: not an API key, not ours to judge
+	return none, 0 // a user's token, basic credentials, garbage: not an API key, not ours to judge
 }
 
-// judge tells what a value in a key's place is. No key holds a comma, so a comma is two headers joined into one.
-func (e *Engine) judge(key []byte) credential {
+// maxForeignKey is the longest imported key that is looked up: longer ones are nobody's, and hashing costs by the byte.
+const maxForeignKey = 512
+
+// judge tells what a value in a key's place is. No issued key holds a comma, so a comma is two headers joined into one.
+func (e *Engine) judge(key []byte, now limit.Micros) (c credential, hash uint64) {
 	switch {
 	case bytes.IndexByte(key, ',') >= 0:
-		return conflicting
-	case !e.gate.Format.Check(key):
-		return malformed
-	case e.gate.Knows(keyfilter.Hash(e.gate.HashKey, key)):
-		return known
+		return conflicting, 0
+	case e.gate.Format.Check(key):
+	case !e.gate.Foreign || len(key) == 0 || len(key) > maxForeignKey:
+		return malformed, 0
 	}
-	return unknown
+	hash = keyfilter.Hash(e.gate.HashKey, key)
+	if e.knows(hash, now) {
+		return known, hash
+	}
+	return unknown, hash
+}
+
+// knows tells whether a key is issued as far as this edge has heard: by the latest change of it, else by what the origin
+// said, else by the bundle.
+func (e *Engine) knows(hash uint64, now limit.Micros) bool {
+	if op, changed := e.changes.Find(hash); changed {
+		return op == keyfilter.Issued
+	}
+	return !e.toldUnknown(now, hash) && e.gate.Knows(hash)
 }
 
 // bearer takes the scheme off; schemes compare without case (RFC 9110 section 11.1).

@@ -16,6 +16,9 @@ const (
 	// defaultPrefixV4 and V6: an IPv4 address is one host or NAT; one IPv6 subscriber holds at least a /64.
 	defaultPrefixV4 = 32
 	defaultPrefixV6 = 64
+	// defaultOuterV6 is the widest network that one subscriber is given; it gets what 16 addresses do.
+	defaultOuterV6 = 48
+	outerFactor    = 16
 )
 
 // DefaultRule is in force until the first bundle. It names itself to nobody, since no operator chose it.
@@ -26,4 +29,8 @@ var DefaultRule = bundle.EdgeRule{
 	PrefixV6:  defaultPrefixV6,
 	Anonymous: limit.Limit{Count: defaultRate, Window: limit.Second, Burst: defaultBurst},
 	Valid:     limit.Limit{Count: defaultRate, Window: limit.Second, Burst: defaultBurst},
+
+	OuterV6:        defaultOuterV6,
+	OuterAnonymous: limit.Limit{Count: outerFactor * defaultRate, Window: limit.Second, Burst: outerFactor * defaultBurst},
+	OuterValid:     limit.Limit{Count: outerFactor * defaultRate, Window: limit.Second, Burst: outerFactor * defaultBurst},
 }

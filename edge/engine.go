@@ -11,17 +11,16 @@
 //
 //	admitted ≤ B + r·t + W × LeaseMax
 //
-// for a bucket of capacity B and rate r, and W workers started within a lease's life. A lease is debited before it is
-// spent and dies unspent, so tokens refused falsely are bounded by W × LeaseMax as well.
+// for a bucket of capacity B and rate r, and W workers started within a lease's life: [Engine.OverAdmission] is the last
+// term. A lease is debited before it is spent and dies unspent, so tokens refused falsely are bounded by it as well.
 package edge
 
 import (
-	"encoding/binary"
-
 	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/keyfilter"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // Slots is storage that all workers of one Envoy share, numbered 0 to [SlotCount]-1.
@@ -47,24 +46,31 @@ type Request struct {
 	HasKey bool
 	// Authorization is looked at only without HasKey, and only if it is a bearer token with the prefix of issued keys.
 	Authorization []byte
+	// Route reads what the origin's rules match by. It is asked only while hints are in memory that may refuse this very
+	// client; nil: hints are not applied.
+	Route func() rule.Request
 }
 
-// Class is the bucket of an address that a request pays from.
+// Class is what a request that goes on was taken for.
 type Class uint8
 
-// The classes. A request whose key is not known pays as Anonymous.
+// The classes.
 const (
-	Anonymous Class = iota
-	Valid
-	classes
+	Anonymous  Class = iota // no key: the plain bucket of its address paid
+	Valid                   // a key that the edge knows: the address's bucket for those paid
+	Unverified              // an unknown key while the bundle is too old to say so
+	Exempt                  // an address that nothing limits
+	Classes
 )
+
+var classNames = [Classes]string{"anonymous", "valid", "unverified", "exempt"}
 
 // String is the class as metrics spell it.
 func (c Class) String() string {
-	if c == Valid {
-		return "valid"
+	if c < Classes {
+		return classNames[c]
 	}
-	return "anonymous"
+	return "unknown"
 }
 
 // Verdict is the answer to one request.
@@ -72,18 +78,24 @@ type Verdict struct {
 	Allowed bool
 	Class   Class
 	Code    header.Code // why not; empty when allowed
-	// Limit and Decision are the rule's for a refusal by limit, else zero.
+	// Rule and Headers name the rule behind a refusal by limit, and how much a client may know of it; Limit and Decision
+	// are what it said. By a hint, only the wait is known, and Limit is zero.
+	Rule     string
+	Headers  rule.Headers
 	Limit    limit.Limit
 	Decision limit.Decision
+	// Hinted: refused by what the origin had said; Hint is the index of its rule among [bundle.Bundle].Origin.
+	Hinted bool
+	Hint   int
+	// Forged: the request showed a key that was never issued, whatever it was answered.
+	Forged bool
 	// Exhausted: refused since other workers won every try to write the slot, not since the bucket was empty.
 	Exhausted bool
-}
-
-// policy is what one class pays by.
-type policy struct {
-	limit  limit.Limit
-	lease  int64        // LeaseMax
-	refill limit.Micros // from empty to full; Never for a limit of 0
+	// Created and Evicted count buckets that this request made in shared slots, and those that it dropped before they were
+	// full again.
+	Created, Evicted uint8
+	// Caller is who asked, for [Engine.Hint].
+	Caller Caller
 }
 
 // Engine decides for one worker. Make it with [New].
@@ -91,103 +103,192 @@ type Engine struct {
 	slots Slots
 	seed  keyfilter.HashKey
 
-	gate     bundle.Gate
-	hasGate  bool
-	rule     bundle.EdgeRule
-	unruled  bool // the bundle has no rule: only forged keys pay
-	key      keyfilter.HashKey
-	policies [classes]policy
-	print    uint32 // fingerprint of all policies
-	slowest  limit.Micros
+	release   uint64
+	gate      bundle.Gate
+	hasGate   bool
+	changes   keyfilter.Changes // since the bundle, by deltas
+	confirmed limit.Micros      // when control last confirmed what this edge knows of keys
+	rule      bundle.EdgeRule
+	unruled   bool // the bundle has no rule: only forged keys pay
+	networks  bundle.Networks
+	origin    bundle.OriginRules
+	key       keyfilter.HashKey
+	capped    uint64 // tag of the bucket of unverified keys
+	policies  policies
+	before    policies // of the release before, where its limits were others
 
-	local   table
-	scratch [setSize]byte
+	slotCount uint32
+	local     table
+	hints     hints
+	scratch   [setSize]byte
 }
 
 // New makes an engine under the built-in [DefaultRule]. All workers that share slots must be given the same seed, and
 // nobody outside may know it: who knows it can aim at another client's set.
 func New(slots Slots, seed keyfilter.HashKey) *Engine {
 	e := &Engine{slots: slots, seed: seed}
-	e.adopt(DefaultRule)
+	e.hints.key = deriveKey(seed, "hints")
+	e.InstallDefault()
 	return e
 }
 
-// Install puts a bundle in force. Buckets in shared slots stay, clamped to the new limits; leases and remembered
-// refusals of this worker go if the rule changed, since they were granted under the old one. b must have come from
-// [bundle.Decode], and the bytes it reads its keys from must not change.
-func (e *Engine) Install(b bundle.Bundle) {
+// Install puts a bundle in force at now, when it is of the given age. Buckets in shared slots stay, clamped to the new
+// limits; leases and remembered refusals of this worker go if the rule changed, since they were granted under the old
+// one, and so do all hints. b must have come from [bundle.Decode], and the bytes it reads from must not change.
+func (e *Engine) Install(b bundle.Bundle, now, age limit.Micros) {
+	e.release = b.Release
 	e.gate, e.hasGate = b.Gate, b.HasGate
+	e.confirmed = now - max(0, age)
+	e.networks, e.origin = b.Networks, b.Origin
+	e.slotCount = max(1, b.TableEntries/sharedWays)
+	e.local.resize(b.TableEntries)
+	e.hints.clear()
 	e.unruled = !b.HasRule
-	if b.HasRule {
-		e.adopt(b.Rule)
-	} else {
-		e.adopt(DefaultRule)
+	if !b.HasRule {
+		b.Rule = DefaultRule
+	}
+	if b.Rule != e.rule || e.gate.Unverified != e.policies.of[unverified].limit {
+		e.local.clear()
+	}
+	e.rule = b.Rule
+	e.key = deriveKey(e.seed, e.rule.Name)
+	e.capped = tag(e.key, address{}, unverified)
+	was := e.policies
+	e.policies.set([kinds]limit.Limit{
+		plain: e.rule.Anonymous, valid: e.rule.Valid,
+		plainOuter: e.rule.OuterAnonymous, validOuter: e.rule.OuterValid,
+		unverified: e.gate.Unverified,
+	})
+	if was.print != e.policies.print {
+		e.before = was
 	}
 }
 
 // InstallDefault puts the built-in [DefaultRule] in force, as if no bundle had ever come: keys are not looked at.
 func (e *Engine) InstallDefault() {
-	e.Install(bundle.Bundle{HasRule: true, Rule: DefaultRule})
+	e.Install(bundle.Bundle{HasRule: true, Rule: DefaultRule, TableEntries: bundle.DefaultTableEntries}, 0, 0)
 }
 
-func (e *Engine) adopt(r bundle.EdgeRule) {
-	if r != e.rule {
-		e.local.clear()
-	}
-	e.rule = r
-	e.key = ruleKey(e.seed, r.Name)
-	limits := [classes]limit.Limit{Anonymous: r.Anonymous, Valid: r.Valid}
-	var text [classes * 24]byte
-	e.slowest = 0
-	for class, l := range limits {
-		empty := limit.TokenBucket{}
-		p := policy{limit: l, lease: LeaseMax(l), refill: empty.FullAfter(l, 0)}
-		e.policies[class] = p
-		if p.refill != limit.Never {
-			e.slowest = max(e.slowest, p.refill)
-		}
-		binary.LittleEndian.PutUint64(text[24*class:], uint64(l.Count))
-		binary.LittleEndian.PutUint64(text[24*class+8:], uint64(l.Window))
-		binary.LittleEndian.PutUint64(text[24*class+16:], uint64(l.Burst))
-	}
-	e.print = uint32(keyfilter.Hash(keyfilter.HashKey{}, text[:]))
+// Learn puts changes of keys in force that came after the bundle. They must be all of them since its [bundle.Gate].Seq,
+// and the bytes they are read from must not change. The next Install keeps them; Learn with the zero value drops them.
+func (e *Engine) Learn(c keyfilter.Changes) { e.changes = c }
+
+// Confirm tells that at the instant at, control had nothing newer to say of keys than this edge knows.
+func (e *Engine) Confirm(at limit.Micros) { e.confirmed = max(e.confirmed, at) }
+
+// Age is how long ago what this edge knows of keys was last known to be all there is.
+func (e *Engine) Age(now limit.Micros) limit.Micros { return max(0, now-e.confirmed) }
+
+// stale tells whether a key that is unknown here may have been issued since.
+func (e *Engine) stale(now limit.Micros) bool {
+	return e.gate.StaleAfter > 0 && e.Age(now) > e.gate.StaleAfter
 }
 
 // Rule is the rule in force: the bundle's, else [DefaultRule].
 func (e *Engine) Rule() bundle.EdgeRule { return e.rule }
 
+// Gate is what the bundle in force tells of keys.
+func (e *Engine) Gate() *bundle.Gate { return &e.gate }
+
+// Changes are those that [Engine.Learn] was given last.
+func (e *Engine) Changes() keyfilter.Changes { return e.changes }
+
+// Release is the number of the release in force.
+func (e *Engine) Release() uint64 { return e.release }
+
 // KeyHeader is the header to read a request's key from; ok is false when keys are not looked at.
 func (e *Engine) KeyHeader() (name string, ok bool) { return e.gate.KeyHeader, e.hasGate }
 
+// LargestLease is the most that this worker holds in advance of any bucket.
+func (e *Engine) LargestLease() int64 {
+	largest := max(e.policies.of[plain].lease, e.policies.of[valid].lease)
+	return largest
+}
+
+// OverAdmission is what the given number of workers may admit of one bucket beyond B + r·t.
+func (e *Engine) OverAdmission(workers int) int64 { return int64(workers) * e.LargestLease() }
+
 // Decide answers one request and charges it.
 //
-// Order: two keys at once are refused without charge, since nothing then says who pays. A known key pays the valid
-// bucket of its address, all else the plain one. An unknown or malformed key is refused for what it is only while
-// there is room in the plain bucket, and as over the limit afterwards: the gate is no oracle at line rate, and a
-// forger behind a NAT does not starve its neighbours' valid keys.
-func (e *Engine) Decide(r Request) Verdict {
-	var v Verdict
-	switch e.classify(&r) {
+// A denied network is refused, an exempt one pays nothing. Two keys at once are refused without charge, since nothing
+// then says who pays. What the origin said to refuse is refused without charge. A known key pays the valid bucket of its
+// address, all else the plain one. An unknown or malformed key is refused for what it is only while there is room in
+// the plain bucket, and as over the limit afterwards: the gate is no oracle at line rate, and a forger behind a NAT
+// does not starve its neighbours' valid keys. While the bundle is stale, unknown keys go on as long as one bucket that
+// they all share has room.
+func (e *Engine) Decide(r *Request) (v Verdict) {
+	a := parseAddress(r.Address)
+	treatment := e.networks.Find(a.family == ipv6, &a.bytes)
+	if a.family == other {
+		treatment = bundle.NoTreatment
+	}
+	if treatment == bundle.Deny {
+		v.Code = header.AddressDenied
+		return v
+	}
+	credential, hash := e.classify(r)
+	v.Caller = Caller{hash: hash, hashed: credential == known || credential == unknown, address: a}
+	switch credential {
 	case conflicting:
 		v.Code = header.KeyConflict
 		return v
 	case known:
 		v.Class = Valid
 	case unknown:
-		v.Code = header.KeyUnknown
+		v.Code, v.Forged = header.KeyUnknown, true
 	case malformed:
-		v.Code = header.KeyMalformed
+		v.Code, v.Forged = header.KeyMalformed, true
 	}
-	if e.unruled && v.Code == "" {
+	if credential == unknown && e.stale(r.Now) {
+		v.Code, v.Forged, v.Class = "", false, Unverified
+	}
+	if treatment == bundle.Exempt {
+		if v.Code == "" {
+			v.Allowed, v.Class = true, Exempt
+		}
+		return v
+	}
+	if index, wait, ok := e.hinted(r, &v.Caller); ok {
+		v.Code, v.Hinted, v.Hint = header.RateLimited, true, index
+		v.Rule, v.Headers, v.Decision.RetryAfter = e.origin.Name(index), e.origin.Headers(index), wait
+		return v
+	}
+	if e.unruled && v.Code == "" && v.Class != Unverified {
 		v.Allowed = true
 		return v
 	}
-	var decision limit.Decision
-	decision, v.Exhausted = e.charge(v.Class, e.tag(r.Address, v.Class), r.Now)
-	if !decision.Allowed {
-		v.Code = header.RateLimited
-		v.Limit, v.Decision = e.policies[v.Class].limit, decision
-	}
+	e.pay(&v, a, r.Now)
 	v.Allowed = v.Code == ""
 	return v
+}
+
+// unverifiedRule names the refusals of unknown keys that are one too many while the bundle is stale.
+const unverifiedRule = "unverified"
+
+// pay charges all buckets of a request, or none: what one has given is returned when another refuses.
+func (e *Engine) pay(v *Verdict, a address, now limit.Micros) {
+	var paid bill
+	inner, outer := plain, plainOuter
+	if v.Class == Valid {
+		inner, outer = valid, validOuter
+	}
+	ok := e.charge(v, &paid, inner, tag(e.key, e.principal(a), inner), now)
+	if ok && a.family == ipv6 && e.rule.OuterV6 > 0 {
+		a.cut(0, e.rule.OuterV6)
+		ok = e.charge(v, &paid, outer, tag(e.key, a, outer), now)
+	}
+	if ok && v.Class == Unverified {
+		if ok = e.charge(v, &paid, unverified, e.capped, now); !ok {
+			v.Rule, v.Headers = unverifiedRule, rule.RetryOnly
+		}
+	}
+	if !ok {
+		paid.giveBack(now)
+	}
+}
+
+// principal is the network that an address pays as.
+func (e *Engine) principal(a address) address {
+	a.cut(e.rule.PrefixV4, e.rule.PrefixV6)
+	return a
 }

@@ -33,7 +33,7 @@ func TestOneBucketPerAddressWhateverItsForm(t *testing.T) {
 			e := worker(newSlots(), testRule(per(1, 10), per(1, 10)))
 			allowed := 0
 			for i := range 30 {
-				if e.Decide(from(addresses[i%len(addresses)], 0)).Allowed {
+				if decide(e, from(addresses[i%len(addresses)], 0)).Allowed {
 					allowed++
 				}
 			}
@@ -48,14 +48,14 @@ func TestTenThousandAddressesOfOneSubscriberAreOneClient(t *testing.T) {
 	e := worker(newSlots(), testRule(per(1, 10), per(1, 10)))
 	allowed := 0
 	for i := range 10_000 {
-		if e.Decide(from(fmt.Sprintf("[2001:db8:0:1::%x]:443", i), 0)).Allowed {
+		if decide(e, from(fmt.Sprintf("[2001:db8:0:1::%x]:443", i), 0)).Allowed {
 			allowed++
 		}
 	}
 	if allowed != 10 {
 		t.Errorf("%d admitted of one /64, want 10", allowed)
 	}
-	if !e.Decide(from("[2001:db8:0:2::1]:443", 0)).Allowed {
+	if !decide(e, from("[2001:db8:0:2::1]:443", 0)).Allowed {
 		t.Error("another /64 of the same /32 pays for it")
 	}
 }
@@ -90,7 +90,7 @@ func TestCredentialsAnswerOneWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.request.Address = []byte(name) // no address: all of them share the default bucket
-			v := e.Decide(c.request)
+			v := decide(e, c.request)
 			if v.Class != c.class || v.Code != c.code || v.Allowed != (c.code == "") {
 				t.Errorf("got %+v, want class %v and code %q", v, c.class, c.code)
 			}
@@ -103,14 +103,14 @@ func TestForgedKeysPayUntilTheyAreOverTheLimit(t *testing.T) {
 	e := worker(newSlots(), gated(t, testRule(per(1, 10), per(1, 20)), good))
 	codes := map[header.Code]int{}
 	for range 50 {
-		codes[e.Decide(Request{Address: []byte("1.2.3.4:1"), Key: []byte(forged), HasKey: true}).Code]++
+		codes[decide(e, Request{Address: []byte("1.2.3.4:1"), Key: []byte(forged), HasKey: true}).Code]++
 	}
 	if codes[header.KeyUnknown] != 10 || codes[header.RateLimited] != 40 {
 		t.Errorf("got %v, want 10 unknown, then 40 over the limit", codes)
 	}
 	// The neighbour behind the same address has a key that works.
 	for i := range 20 {
-		if v := e.Decide(Request{Address: []byte("1.2.3.4:2"), Key: []byte(good), HasKey: true}); !v.Allowed {
+		if v := decide(e, Request{Address: []byte("1.2.3.4:2"), Key: []byte(good), HasKey: true}); !v.Allowed {
 			t.Fatalf("known key refused at call %d: %+v", i, v)
 		}
 	}
@@ -120,7 +120,7 @@ func TestTwoKeysAtOnceChargeNobody(t *testing.T) {
 	slots := newSlots()
 	e := worker(slots, gated(t, testRule(per(1, 1), per(1, 1))))
 	for range 5 {
-		if v := e.Decide(Request{Address: []byte("1.2.3.4:1"), Key: []byte("a,b"), HasKey: true}); v.Code != header.KeyConflict {
+		if v := decide(e, Request{Address: []byte("1.2.3.4:1"), Key: []byte("a,b"), HasKey: true}); v.Code != header.KeyConflict {
 			t.Fatalf("got %+v", v)
 		}
 	}
@@ -136,7 +136,7 @@ func TestWithoutABundleTheDefaultLimitsHold(t *testing.T) {
 	}
 	allowed := 0
 	for range 10 * defaultBurst {
-		if e.Decide(Request{Address: []byte("1.2.3.4:1"), Key: []byte("any"), HasKey: true}).Allowed {
+		if decide(e, Request{Address: []byte("1.2.3.4:1"), Key: []byte("any"), HasKey: true}).Allowed {
 			allowed++
 		}
 	}
@@ -147,15 +147,15 @@ func TestWithoutABundleTheDefaultLimitsHold(t *testing.T) {
 
 func TestABundleWithoutARuleLimitsForgedKeysOnly(t *testing.T) {
 	good := newKey(t, 1)
-	e := worker(newSlots(), gated(t, bundle.Bundle{}, good))
+	e := worker(newSlots(), gated(t, bundle.Bundle{TableEntries: bundle.DefaultTableEntries}, good))
 	for range 3 * defaultBurst {
-		if v := e.Decide(from("1.2.3.4:1", 0)); !v.Allowed {
+		if v := decide(e, from("1.2.3.4:1", 0)); !v.Allowed {
 			t.Fatalf("no rule, yet %+v", v)
 		}
 	}
 	codes := map[header.Code]int{}
 	for range 3 * defaultBurst {
-		codes[e.Decide(Request{Address: []byte("1.2.3.4:1"), Key: []byte(newKey(t, 2)), HasKey: true}).Code]++
+		codes[decide(e, Request{Address: []byte("1.2.3.4:1"), Key: []byte(newKey(t, 2)), HasKey: true}).Code]++
 	}
 	if codes[header.KeyUnknown] != defaultBurst || codes[header.RateLimited] != 2*defaultBurst {
 		t.Errorf("got %v", codes)
@@ -165,7 +165,7 @@ func TestABundleWithoutARuleLimitsForgedKeysOnly(t *testing.T) {
 func TestALimitOfZeroDeniesForGood(t *testing.T) {
 	e := worker(newSlots(), testRule(limit.Limit{Window: limit.Second}, per(1, 1)))
 	for now := limit.Micros(0); now < limit.Hour; now += limit.Minute {
-		v := e.Decide(from("1.2.3.4:1", now))
+		v := decide(e, from("1.2.3.4:1", now))
 		if v.Code != header.RateLimited || v.Decision.RetryAfter != limit.Never {
 			t.Fatalf("at %d: %+v", now, v)
 		}
@@ -186,7 +186,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	allocations := testing.AllocsPerRun(10_000, func() {
 		r := requests[i%len(requests)]
 		r.Now = now
-		e.Decide(r)
+		decide(e, r)
 		i++
 		now += 500 // half the calls are over the limit
 	})
@@ -197,8 +197,8 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 
 // flatSlots keeps slots without allocating and never loses a race.
 type flatSlots struct {
-	values  [SlotCount][setSize]byte
-	written [SlotCount]bool
+	values  [testSlots][setSize]byte
+	written [testSlots]bool
 }
 
 func (s *flatSlots) Get(slot uint32) ([]byte, uint32, bool) {
@@ -224,7 +224,7 @@ func BenchmarkDecide(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				r.Now += step
 				r.Address = texts[i%addresses]
-				e.Decide(r)
+				decide(e, r)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func FuzzRequestNeverPanics(f *testing.F) {
 	e := worker(newSlots(), gated(f, testRule(per(10, 10), per(10, 10)), good))
 	f.Fuzz(func(t *testing.T, address, key []byte, hasKey bool, authorization []byte, now int64) {
 		r := Request{Now: limit.Micros(now), Address: address, Key: key, HasKey: hasKey, Authorization: authorization}
-		v := e.Decide(r)
+		v := decide(e, r)
 		if v.Allowed != (v.Code == "") {
 			t.Errorf("verdict at odds with itself: %+v", v)
 		}

@@ -20,7 +20,7 @@ func TestEvictionIsNoAmnesty(t *testing.T) {
 	e, fresh := worker(slots, b), worker(slots, b)
 	now := limit.Micros(limit.Hour)
 	drain := func(address string) {
-		for e.Decide(from(address, now)).Allowed {
+		for decide(e, from(address, now)).Allowed {
 		}
 	}
 	victims := make([]string, 100)
@@ -29,7 +29,7 @@ func TestEvictionIsNoAmnesty(t *testing.T) {
 		drain(victims[i])
 	}
 	for i := range addresses { // one call each: nearly full, so these are dropped before the victims are
-		e.Decide(from(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255), now))
+		decide(e, from(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255), now))
 		now += 10
 	}
 	now += 20 * limit.Second
@@ -44,7 +44,7 @@ func TestEvictionIsNoAmnesty(t *testing.T) {
 			evicted++
 		}
 		admitted := 0
-		for fresh.Decide(from(victim, now)).Allowed { // another worker, without memory of its own
+		for decide(fresh, from(victim, now)).Allowed { // another worker, without memory of its own
 			admitted++
 		}
 		if admitted > stayed {
@@ -55,15 +55,15 @@ func TestEvictionIsNoAmnesty(t *testing.T) {
 	if evicted < len(victims)/2 {
 		t.Error("too few were evicted to show anything")
 	}
-	if len(slots.values) > SlotCount {
-		t.Errorf("%d slots, want %d at most", len(slots.values), SlotCount)
+	if len(slots.values) > testSlots {
+		t.Errorf("%d slots, want %d at most", len(slots.values), testSlots)
 	}
 }
 
 // holds tells whether a client's bucket is still in its slot.
 func (e *Engine) holds(address string, slots *envoySlots) bool {
-	tag := e.tag([]byte(address), Anonymous)
-	value, _, ok := slots.Get(uint32(tag>>1) % SlotCount)
+	tag := e.plainTag(address)
+	value, _, ok := slots.Get(e.slotOf(address))
 	s, _ := decodeSet(value)
 	for _, c := range s.ways {
 		if ok && c.tag == tag {
@@ -76,25 +76,26 @@ func (e *Engine) holds(address string, slots *envoySlots) bool {
 // The same on one set, for any history: a bucket that was dropped and comes back is never above one that stayed.
 func TestADroppedBucketNeverComesBackFuller(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var policies [classes]policy
-		for class := range policies {
-			l := per(rapid.Int64Range(1, 50).Draw(t, "count"), rapid.Int64Range(1, 100).Draw(t, "burst"))
-			policies[class] = policy{limit: l, refill: limit.TokenBucket{}.FullAfter(l, 0)}
+		var p policies
+		var limits [kinds]limit.Limit
+		for k := range limits {
+			limits[k] = per(rapid.Int64Range(1, 50).Draw(t, "count"), rapid.Int64Range(1, 100).Draw(t, "burst"))
 		}
+		p.set(limits)
 		s := set{}
 		stayed := map[uint64]*limit.TokenBucket{} // what each client would have if nobody were ever dropped
 		now := limit.Micros(limit.Hour)
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			now += limit.Micros(rapid.Int64Range(0, 300_000).Draw(t, "gap"))
-			tag := rapid.Uint64Range(2, 13).Draw(t, "client")
-			l := policies[tag&1].limit
+			tag := rapid.Uint64Range(1, 6).Draw(t, "client")<<kindBits | rapid.Uint64Range(0, uint64(kinds)-1).Draw(t, "kind")
+			l := p.of[tag&kindMask].limit
 			oracle, ok := stayed[tag]
 			if !ok {
 				full := limit.FullTokenBucket(l, now)
 				oracle = &full
 				stayed[tag] = oracle
 			}
-			c := s.counter(tag, &policies, now)
+			c, _ := s.counter(tag, &p, now)
 			got, want := c.bucket.Peek(l, now, 1), oracle.Peek(l, now, 1)
 			if got.Remaining > want.Remaining {
 				t.Fatalf("client %d has %d tokens, would have %d had it stayed", tag, got.Remaining, want.Remaining)
@@ -109,9 +110,9 @@ func TestADroppedBucketNeverComesBackFuller(t *testing.T) {
 }
 
 func TestDroppedBeforeAPushIsLimitedAfterIt(t *testing.T) {
-	policiesOf := func(l limit.Limit) [classes]policy {
-		p := policy{limit: l, refill: limit.TokenBucket{}.FullAfter(l, 0)}
-		return [classes]policy{p, p}
+	policiesOf := func(l limit.Limit) (p policies) {
+		p.set([kinds]limit.Limit{plain: l, valid: l})
+		return p
 	}
 	for name, c := range map[string]struct{ before, after limit.Limit }{
 		"slower":        {per(10, 100), per(1, 100)},
@@ -122,10 +123,10 @@ func TestDroppedBeforeAPushIsLimitedAfterIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := limit.Micros(limit.Hour)
 			old, young := policiesOf(c.before), policiesOf(c.after)
-			s := set{print: 1}
+			s := set{print: old.print}
 			var stayed limit.TokenBucket
 			for i := range uint64(sharedWays + 1) { // the last one drops one of the others, all as empty
-				bucket := s.counter(2*i+2, &old, now)
+				bucket, _ := s.counter((i+1)<<kindBits, &old, now)
 				if i < sharedWays {
 					bucket.bucket = limit.TokenBucket{Tokens: 3, Last: now}
 					stayed = bucket.bucket
@@ -135,17 +136,18 @@ func TestDroppedBeforeAPushIsLimitedAfterIt(t *testing.T) {
 			for i := range uint64(sharedWays) {
 				found := false
 				for _, way := range s.ways {
-					found = found || way.tag == 2*i+2
+					found = found || way.tag == (i+1)<<kindBits
 				}
 				if !found {
-					dropped = 2*i + 2
+					dropped = (i + 1) << kindBits
 				}
 			}
 			now += limit.Second
-			s.rebase(2, young[0].refill, now)
+			s.rebase(&young, &old, now)
 			// One way is full, so that its return drops nobody who raises the floor further.
-			s.ways[0] = counter{tag: 1000, bucket: limit.FullTokenBucket(c.after, now)}
-			got := s.counter(dropped, &young, now).bucket.Peek(c.after, now, 1).Remaining
+			s.ways[0] = counter{tag: 1000 << kindBits, bucket: limit.FullTokenBucket(c.after, now)}
+			back, _ := s.counter(dropped, &young, now)
+			got := back.bucket.Peek(c.after, now, 1).Remaining
 			if want := stayed.Peek(c.after, now, 1).Remaining; got > want {
 				t.Errorf("came back to %d tokens, would have %d had it stayed", got, want)
 			}
@@ -157,11 +159,11 @@ func TestASlotOfAnotherShapeLocksNobodyOutForGood(t *testing.T) {
 	for name, value := range map[string][]byte{"empty": {}, "short": {1, 0, 0, 0}, "zeros": make([]byte, setSize), "long": make([]byte, 1000)} {
 		slots := newSlots()
 		e := worker(slots, testRule(per(1, 10), per(1, 10)))
-		slot := uint32(e.tag([]byte("192.0.2.1:1"), Anonymous)>>1) % SlotCount
+		slot := e.slotOf("192.0.2.1:1")
 		slots.Set(slot, value, 0)
-		if v := e.Decide(from("192.0.2.1:1", limit.Hour)); v.Allowed {
+		if v := decide(e, from("192.0.2.1:1", limit.Hour)); v.Allowed {
 			t.Errorf("%s: whose history is lost starts with tokens", name)
-		} else if !e.Decide(from("192.0.2.1:1", limit.Hour+10*limit.Second)).Allowed {
+		} else if !decide(e, from("192.0.2.1:1", limit.Hour+10*limit.Second)).Allowed {
 			t.Errorf("%s: still refused after one full refill: %+v", name, v)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/weirproject/weir/shared/keyfilter"
+	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -35,75 +35,85 @@ func LeaseMax(l limit.Limit) int64 {
 	return max(1, min(perLife, l.Capacity()/burstShare, math.MaxInt32)) // a table entry holds 32 bits
 }
 
-// ruleKey derives the hash key of a rule's buckets, so that another rule finds none of them.
-func ruleKey(seed keyfilter.HashKey, name string) keyfilter.HashKey {
-	var key keyfilter.HashKey
-	var text [64]byte
-	n := copy(text[1:], name)
-	for half := range 2 {
-		text[0] = byte(half)
-		h := keyfilter.Hash(seed, text[:n+1])
-		for i := range 8 {
-			key[8*half+i] = byte(h >> (8 * i))
+// bill is what one request has paid so far, by the leases it paid from.
+type bill struct {
+	n     int
+	entry [3]*entry
+	tag   [3]uint64
+}
+
+func (b *bill) add(e *entry) {
+	b.entry[b.n], b.tag[b.n] = e, e.tag
+	b.n++
+}
+
+// giveBack returns the tokens to their leases. A lease that made room for another in the meantime takes nothing back, which
+// is on the strict side.
+func (b *bill) giveBack(now limit.Micros) {
+	for i, e := range b.entry[:b.n] {
+		if e.tag == b.tag[i] && now < e.until && e.tokens < e.size {
+			e.tokens++
 		}
 	}
-	return key
 }
 
-// tag names the bucket of an address and class: 63 bits of keyed hash, and the class in the lowest, so that a slot's
-// reader knows each bucket's limit. It is never 0.
-func (e *Engine) tag(text []byte, class Class) uint64 {
-	a := parseAddress(text)
-	a.cut(e.rule.PrefixV4, e.rule.PrefixV6)
-	var principal [17]byte
-	principal[0] = byte(a.family)
-	copy(principal[1:], a.bytes[:])
-	return max(keyfilter.Hash(e.key, principal[:])&^1, 2) | uint64(class)
-}
-
-// charge pays for one request: from this worker's lease, or from memory of a refusal, else from the shared bucket.
+// charge pays one token of a bucket: from this worker's lease, or from memory of a refusal, else from the shared bucket.
 // Tokens come with time only, so a refusal holds until its RetryAfter whatever other workers do, and needs neither a
-// read nor a write until then.
-func (e *Engine) charge(class Class, tag uint64, now limit.Micros) (d limit.Decision, exhausted bool) {
-	p := &e.policies[class]
+// read nor a write until then. A refusal is told in v.
+func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Micros) bool {
+	p := &e.policies.of[k]
 	mine := e.local.find(tag, now)
 	if now < mine.until {
 		switch {
 		case mine.size == 0:
-			return mine.refusal(p.limit, now), false
+			return e.refuse(v, p, mine.refusal(p.limit, now))
 		case mine.tokens > 0:
 			mine.tokens--
-			return limit.Decision{Allowed: true}, false
+			paid.add(mine)
+			return true
 		}
 	}
 	want := min(mine.next(now), p.lease)
-	slot := uint32(tag>>1) % SlotCount
+	slot := uint32(tag>>kindBits) % e.slotCount
 	for range casTries {
 		value, cas, ok := e.slots.Get(slot)
-		s := set{print: e.print}
+		s := set{print: e.policies.print}
 		if !ok {
 			cas = CreateCAS
 		} else if s, ok = decodeSet(value); !ok {
 			// Nobody knows whom this slot limited, so all of them start empty. Written at once, though the
 			// answer will be a refusal: otherwise the floor would move on with every read.
-			s = set{print: e.print, floor: now + e.slowest}
+			s = set{print: e.policies.print, floor: now + e.policies.slowest}
 			e.slots.Set(slot, s.encode(&e.scratch), cas)
 		}
-		s.rebase(e.print, e.slowest, now)
-		c := s.counter(tag, &e.policies, now)
+		rebased := s.rebase(&e.policies, &e.before, now)
+		c, made := s.counter(tag, &e.policies, now)
 		state := c.bucket.Peek(p.limit, now, 1)
 		if !state.Allowed {
+			if rebased { // once a set and release
+				e.slots.Set(slot, s.encode(&e.scratch), cas)
+			}
 			mine.refuse(state, now)
-			return state, false
+			return e.refuse(v, p, state)
 		}
 		grant := min(want, max(1, state.Remaining/leftShare))
 		c.bucket, _ = c.bucket.Take(p.limit, now, grant)
 		if e.slots.Set(slot, s.encode(&e.scratch), cas) {
 			*mine = entry{tag: tag, until: now + LeaseLife, tokens: uint32(grant - 1), size: uint32(grant)}
-			return limit.Decision{Allowed: true}, false
+			paid.add(mine)
+			v.Created, v.Evicted = v.Created+made.free, v.Evicted+made.evicted
+			return true
 		}
 	}
-	return limit.Decision{Limit: p.limit.Capacity(), RetryAfter: exhaustedRetry, ResetAfter: exhaustedRetry}, true
+	v.Exhausted = true
+	return e.refuse(v, p, limit.Decision{Limit: p.limit.Capacity(), RetryAfter: exhaustedRetry, ResetAfter: exhaustedRetry})
+}
+
+// refuse makes v the refusal that a bucket gave.
+func (e *Engine) refuse(v *Verdict, p *policy, d limit.Decision) bool {
+	v.Code, v.Rule, v.Headers = header.RateLimited, e.rule.Name, e.rule.Headers
+	v.Limit, v.Decision = p.limit, d
+	return false
 }
 
 // next is how much to lease after this entry: what a lease's life needs at the pace of the last one, at most doubling,

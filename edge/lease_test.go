@@ -60,9 +60,9 @@ func TestNoInterleavingOfWorkersExceedsTheBound(t *testing.T) {
 			i := random.IntN(workers)
 			if random.IntN(200) == 0 {
 				b.Release++
-				engines[i].Install(b)
+				engines[i].Install(b, 0, 0)
 			}
-			if engines[i].Decide(from("192.0.2.1:1", now)).Allowed {
+			if decide(engines[i], from("192.0.2.1:1", now)).Allowed {
 				admitted = append(admitted, now)
 			}
 		}
@@ -92,7 +92,7 @@ func TestWorkersThatDoNotShareExceedTheBound(t *testing.T) {
 	for range workers {
 		e := worker(newSlots(), testRule(l, l))
 		for range 200 {
-			if e.Decide(from("192.0.2.1:1", 0)).Allowed {
+			if decide(e, from("192.0.2.1:1", 0)).Allowed {
 				admitted++
 			}
 		}
@@ -112,7 +112,7 @@ func TestFalseRefusalIsBoundedByTheLeases(t *testing.T) {
 	}
 	admitted := 0
 	for i := 0; ; i++ {
-		if !engines[i%workers].Decide(from("192.0.2.1:1", 0)).Allowed {
+		if !decide(engines[i%workers], from("192.0.2.1:1", 0)).Allowed {
 			break
 		}
 		admitted++
@@ -128,7 +128,7 @@ func TestAHotAddressTouchesSharedDataRarely(t *testing.T) {
 	now := limit.Micros(0)
 	calls := 5000 // a second's worth at half the rate
 	for range calls {
-		if !e.Decide(from("192.0.2.1:1", now)).Allowed {
+		if !decide(e, from("192.0.2.1:1", now)).Allowed {
 			t.Fatal("refused below the limit")
 		}
 		now += 200
@@ -143,12 +143,12 @@ func TestAHotAddressTouchesSharedDataRarely(t *testing.T) {
 func TestARefusalWritesNothingAndIsReadOnce(t *testing.T) {
 	slots := newSlots()
 	e := worker(slots, testRule(per(1, 3), per(1, 3)))
-	for e.Decide(from("192.0.2.1:1", 0)).Allowed {
+	for decide(e, from("192.0.2.1:1", 0)).Allowed {
 	}
 	gets, sets := slots.gets, slots.sets
-	first := e.Decide(from("192.0.2.1:1", 0))
+	first := decide(e, from("192.0.2.1:1", 0))
 	for now := limit.Micros(0); now < limit.Second; now += 1000 {
-		v := e.Decide(from("192.0.2.1:1", now))
+		v := decide(e, from("192.0.2.1:1", now))
 		if v.Allowed {
 			t.Fatalf("admitted at %d", now)
 		}
@@ -162,10 +162,10 @@ func TestARefusalWritesNothingAndIsReadOnce(t *testing.T) {
 	if slots.gets != gets || slots.sets != sets {
 		t.Errorf("1,000 refusals made %d reads and %d writes", slots.gets-gets, slots.sets-sets)
 	}
-	if e.Decide(from("192.0.2.1:1", limit.Second-1)).Allowed {
+	if decide(e, from("192.0.2.1:1", limit.Second-1)).Allowed {
 		t.Error("let in 1 µs before Retry-After")
 	}
-	if !e.Decide(from("192.0.2.1:1", limit.Second)).Allowed {
+	if !decide(e, from("192.0.2.1:1", limit.Second)).Allowed {
 		t.Error("kept out at Retry-After")
 	}
 }
@@ -174,7 +174,7 @@ func TestLostRacesRefuseForASecondAndAreCounted(t *testing.T) {
 	slots := newSlots()
 	slots.before = func() bool { return true }
 	e := worker(slots, testRule(per(10, 10), per(1, 1)))
-	v := e.Decide(from("192.0.2.1:1", 0))
+	v := decide(e, from("192.0.2.1:1", 0))
 	if v.Allowed || !v.Exhausted || v.Decision.RetryAfter != limit.Second {
 		t.Errorf("got %+v, want refused for a second as exhausted", v)
 	}
@@ -182,7 +182,7 @@ func TestLostRacesRefuseForASecondAndAreCounted(t *testing.T) {
 		t.Errorf("%d tries, want %d", slots.sets, casTries)
 	}
 	slots.before = nil
-	if v := e.Decide(from("192.0.2.1:1", 1)); !v.Allowed {
+	if v := decide(e, from("192.0.2.1:1", 1)); !v.Allowed {
 		t.Errorf("the race is over, yet %+v", v)
 	}
 }
@@ -191,13 +191,13 @@ func TestALeaseDiesUnspent(t *testing.T) {
 	slots := newSlots()
 	e := worker(slots, testRule(per(1000, 1000), per(1, 1)))
 	for range 4 { // leases of 1, 2, 4: two tokens of the last are left
-		e.Decide(from("192.0.2.1:1", 0))
+		decide(e, from("192.0.2.1:1", 0))
 	}
 	sets := slots.sets
-	if e.Decide(from("192.0.2.1:1", LeaseLife-1)); slots.sets != sets {
+	if decide(e, from("192.0.2.1:1", LeaseLife-1)); slots.sets != sets {
 		t.Error("a living lease was not spent")
 	}
-	if e.Decide(from("192.0.2.1:1", LeaseLife)); slots.sets != sets+1 {
+	if decide(e, from("192.0.2.1:1", LeaseLife)); slots.sets != sets+1 {
 		t.Error("a dead lease was spent")
 	}
 }
@@ -208,9 +208,9 @@ func TestALeaseLeavesTheLastTokensToOthers(t *testing.T) {
 	b.Rule.Anonymous = limit.Limit{Count: 100_000, Window: limit.Second, Burst: 800}
 	busy, other := worker(slots, b), worker(slots, b)
 	for range 790 {
-		busy.Decide(from("192.0.2.1:1", 0))
+		decide(busy, from("192.0.2.1:1", 0))
 	}
-	if v := other.Decide(from("192.0.2.1:1", 0)); !v.Allowed {
+	if v := decide(other, from("192.0.2.1:1", 0)); !v.Allowed {
 		t.Errorf("ten calls before the limit another worker was refused: %+v", v)
 	}
 }
@@ -219,7 +219,7 @@ func TestAPushKeepsBucketsAndNeverRefills(t *testing.T) {
 	slots := newSlots()
 	e := worker(slots, testRule(per(1, 10), per(1, 10)))
 	drain := func(now limit.Micros) (admitted int) {
-		for e.Decide(from("192.0.2.1:1", now)).Allowed {
+		for decide(e, from("192.0.2.1:1", now)).Allowed {
 			admitted++
 		}
 		return admitted
@@ -230,17 +230,20 @@ func TestAPushKeepsBucketsAndNeverRefills(t *testing.T) {
 	push := func(l limit.Limit) {
 		b := testRule(l, l)
 		b.Release++
-		e.Install(b)
+		e.Install(b, 0, 0)
 	}
 	push(per(1, 100))
 	if n := drain(0); n != 0 {
 		t.Errorf("raising the limit let %d in at once", n)
 	}
 	push(per(100, 100))
-	if n := drain(100 * limit.Millisecond); n != 10 {
-		t.Errorf("%d admitted after 100 ms at the raised rate, want 10: it applies on the next call", n)
+	if n := drain(500 * limit.Millisecond); n != 0 {
+		t.Errorf("%d admitted after half a second at 1 a second: the new rate counts from the first call that sees it", n)
 	}
-	if n := drain(2 * limit.Second); n != 100 {
+	if n := drain(600 * limit.Millisecond); n != 10 {
+		t.Errorf("%d admitted after 100 ms at the raised rate, want 10", n)
+	}
+	if n := drain(3 * limit.Second); n != 100 {
 		t.Errorf("%d admitted from a full bucket of 100", n)
 	}
 	push(per(1, 5))
@@ -251,11 +254,11 @@ func TestAPushKeepsBucketsAndNeverRefills(t *testing.T) {
 
 func TestRulesOfOtherNamesShareNoBuckets(t *testing.T) {
 	e := worker(newSlots(), testRule(per(1, 1), per(1, 1)))
-	e.Decide(from("192.0.2.1:1", 0))
+	decide(e, from("192.0.2.1:1", 0))
 	b := testRule(per(1, 1), per(1, 1))
 	b.Rule.Name = "another"
-	e.Install(b)
-	if !e.Decide(from("192.0.2.1:1", 0)).Allowed {
+	e.Install(b, 0, 0)
+	if !decide(e, from("192.0.2.1:1", 0)).Allowed {
 		t.Error("a rule of another name starts from a used bucket")
 	}
 }
@@ -264,7 +267,8 @@ func TestEntriesHoldNoMoreThan32Bytes(t *testing.T) {
 	if size := unsafe.Sizeof(entry{}); size != 32 {
 		t.Errorf("an entry of the local table has %d bytes", size)
 	}
-	if size := unsafe.Sizeof(table{}); size != 2<<20 {
+	e := worker(newSlots(), testRule(per(1, 1), per(1, 1)))
+	if size := uintptr(len(e.local.sets)) * unsafe.Sizeof(e.local.sets[0]); size != 2<<20 {
 		t.Errorf("the local table has %d bytes, want 2 MiB", size)
 	}
 	if setSize != 144 {
@@ -280,7 +284,7 @@ func TestTwoReleasesOverOneSlotStayWithinTheLargerBound(t *testing.T) {
 	admitted := 0
 	for range 300 {
 		for _, e := range []*Engine{old, young} {
-			if e.Decide(from("192.0.2.1:1", 0)).Allowed {
+			if decide(e, from("192.0.2.1:1", 0)).Allowed {
 				admitted++
 			}
 		}

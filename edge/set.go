@@ -6,17 +6,17 @@ import (
 	"github.com/weirproject/weir/shared/limit"
 )
 
-// Geometry of shared memory: 16,384 slots of 4 buckets. A slot holds 144 bytes, so all of them with Envoy's own cost
-// an entry stay under 4 MiB. Slots can never be deleted, hence the fixed number.
+// Geometry of shared memory: slots of 4 buckets, by default 16,384 of them. A slot holds 144 bytes, so those with Envoy's own
+// cost an entry stay under 4 MiB. Slots can never be deleted, hence a number that only a release may change.
 const (
-	// SlotCount is the number of slots.
-	SlotCount  = 1 << 14
+	// MaxSlots is the largest number of slots, for a table of 2^20 entries.
+	MaxSlots   = 1 << 18
 	sharedWays = 4
 	setHead    = 16
 	setSize    = setHead + sharedWays*32
 	// setFormat is the version of the layout. Slots outlive the module: a change of layout changes this, and the
 	// shell's key of a slot should change with it.
-	setFormat = 1
+	setFormat = 2
 )
 
 // SetFormat is the layout version of a slot's value, for use in the key that a shell gives the slot.
@@ -30,7 +30,7 @@ type set struct {
 	ways  [sharedWays]counter
 }
 
-// counter is one bucket; its tag's lowest bit is its class.
+// counter is one bucket; the lowest bits of its tag are its kind.
 type counter struct {
 	tag    uint64 // 0: free
 	bucket limit.TokenBucket
@@ -67,42 +67,80 @@ func (s *set) encode(b *[setSize]byte) []byte {
 	return b[:]
 }
 
+// made is what making room for a bucket took: a free way, or one whose bucket was not full again.
+type made struct{ free, evicted uint8 }
+
 // counter returns the bucket of tag, making one if need be. Whoever is new to the set may be one who was dropped from
 // it, so it gets what the emptiest of those would have by now: nobody who was limited gains by being evicted. Full
 // buckets are dropped first, which costs nobody anything, then the one nearest to full.
-func (s *set) counter(tag uint64, policies *[classes]policy, now limit.Micros) *counter {
+func (s *set) counter(tag uint64, p *policies, now limit.Micros) (*counter, made) {
 	victim, soonest := 0, limit.Never
 	for i := range s.ways {
 		c := &s.ways[i]
 		if c.tag == tag {
-			return c
+			return c, made{}
 		}
 		wait := limit.Micros(-1) // a free way is taken before a full one
 		if c.tag != 0 {
-			wait = c.bucket.FullAfter(policies[c.tag&1].limit, now)
+			wait = p.fullAfter(c, now)
 		}
 		if i == 0 || wait < soonest {
 			victim, soonest = i, wait
 		}
 	}
-	// A bucket whose limit is 0 never fills and admits nothing while that holds: dropping it gives nothing away.
-	if soonest > 0 && soonest != limit.Never {
+	var m made
+	switch {
+	case soonest < 0:
+		m.free = 1
+	case soonest == limit.Never:
+		// A bucket whose limit is 0 never fills and admits nothing while that holds: dropping it gives nothing away.
+		m.evicted = 1
+	case soonest > 0:
+		m.evicted = 1
 		s.floor = max(s.floor, now+soonest)
 	}
-	p := &policies[tag&1]
-	bucket := limit.FullTokenBucket(p.limit, now)
-	if s.floor > now && p.refill != limit.Never {
-		bucket = limit.TokenBucket{Last: s.floor - p.refill} // empty then, so full at floor
+	own := &p.of[tag&kindMask]
+	bucket := limit.FullTokenBucket(own.limit, now)
+	if s.floor > now && own.refill != limit.Never {
+		bucket = limit.TokenBucket{Last: s.floor - own.refill} // empty then, so full at floor
 	}
 	s.ways[victim] = counter{tag: tag, bucket: bucket}
-	return &s.ways[victim]
+	return &s.ways[victim], m
 }
 
-// rebase carries floor over to changed limits. A dropped bucket's level is not known, only when it would have been
-// full at the old rate: then it held something, so "empty then" is on the strict side.
-func (s *set) rebase(print uint32, slowest, now limit.Micros) {
-	if s.print != print && s.floor > now {
-		s.floor += slowest
+// fullAfter is when a bucket will be full; one of a kind that this edge does not know counts as full.
+func (p *policies) fullAfter(c *counter, now limit.Micros) limit.Micros {
+	if c.tag&kindMask >= uint64(kinds) {
+		return 0
 	}
-	s.print = print
+	return c.bucket.FullAfter(p.of[c.tag&kindMask].limit, now)
+}
+
+// rebase carries a set over to changed limits, which refill nobody: the time before counts at the limits that it passed
+// under, those of the release before this one. Of a set that was last written under yet another, nobody knows them, and
+// that time counts for nothing.
+//
+// A dropped bucket's level is not known, only when it would have been full at the old rate: then it held something, so
+// "empty then" is on the strict side.
+// It tells whether anything changed: what did is to be kept whatever the verdict, or the time at the new rate never counts.
+func (s *set) rebase(p, before *policies, now limit.Micros) (changed bool) {
+	if s.print == p.print {
+		return false
+	}
+	if s.floor > now {
+		s.floor += p.slowest
+	}
+	for i := range s.ways {
+		c := &s.ways[i]
+		switch k := c.tag & kindMask; {
+		case c.tag == 0 || k >= uint64(kinds):
+		case s.print == before.print:
+			c.bucket = c.bucket.At(before.of[k].limit, now)
+		default:
+			c.bucket.Last = max(c.bucket.Last, now)
+		}
+		c.bucket.Count = 0 // sets do not keep it
+	}
+	s.print = p.print
+	return true
 }

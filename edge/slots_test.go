@@ -10,6 +10,9 @@ import (
 	"github.com/weirproject/weir/shared/rule"
 )
 
+// testSlots is the number of slots of a table of the default size.
+const testSlots = bundle.DefaultTableEntries / sharedWays
+
 // envoySlots keeps slots by Envoy's rules for shared data: one counter of compare-and-set numbers for all keys, 0
 // overwrites, any other number creates a missing key.
 type envoySlots struct {
@@ -28,7 +31,7 @@ type stored struct {
 func newSlots() *envoySlots { return &envoySlots{values: map[uint32]*stored{}, next: 1} }
 
 func (s *envoySlots) Get(slot uint32) ([]byte, uint32, bool) {
-	if slot >= SlotCount {
+	if slot >= testSlots {
 		panic("slot " + strconv.Itoa(int(slot)) + " is out of range")
 	}
 	s.gets++
@@ -77,7 +80,7 @@ func per(count, burst int64) limit.Limit {
 }
 
 func testRule(anonymous, valid limit.Limit) bundle.Bundle {
-	return bundle.Bundle{Release: 1, HasRule: true, Rule: bundle.EdgeRule{
+	return bundle.Bundle{Release: 1, TableEntries: bundle.DefaultTableEntries, HasRule: true, Rule: bundle.EdgeRule{
 		Name: "flood", Headers: rule.Full, PrefixV4: 32, PrefixV6: 64, Anonymous: anonymous, Valid: valid,
 	}}
 }
@@ -106,10 +109,21 @@ func gated(t testing.TB, b bundle.Bundle, keys ...string) bundle.Bundle {
 // worker is an engine over slots with b in force.
 func worker(slots Slots, b bundle.Bundle) *Engine {
 	e := New(slots, testSeed)
-	e.Install(b)
+	e.Install(b, 0, 0)
 	return e
 }
 
 func from(address string, now limit.Micros) Request {
 	return Request{Now: now, Address: []byte(address)}
+}
+
+func decide(e *Engine, r Request) Verdict { return e.Decide(&r) }
+
+// plainTag is the tag of an address's plain bucket.
+func (e *Engine) plainTag(address string) uint64 {
+	return tag(e.key, e.principal(parseAddress([]byte(address))), plain)
+}
+
+func (e *Engine) slotOf(address string) uint32 {
+	return uint32(e.plainTag(address)>>kindBits) % e.slotCount
 }

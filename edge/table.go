@@ -2,12 +2,9 @@ package edge
 
 import "github.com/weirproject/weir/shared/limit"
 
-// Geometry of a worker's own memory: 65,536 entries of 32 bytes are 2 MiB a worker. Four ways are one or two cache
-// lines, and lose a wanted entry to a collision far less often than one or two would.
-const (
-	localWays = 4
-	localSets = 1 << 14
-)
+// localWays is the geometry of a worker's own memory: four ways are one or two cache lines, and lose a wanted entry to a
+// collision far less often than one or two would. 65,536 entries of 32 bytes, the default, are 2 MiB a worker.
+const localWays = 4
 
 // entry is what a worker remembers of one bucket. It holds no pointers: a garbage collection skips the table.
 type entry struct {
@@ -18,13 +15,21 @@ type entry struct {
 	size   uint32       // of a lease: as taken; 0 marks a refusal
 }
 
-type table struct{ sets [localSets][localWays]entry }
+// table is a worker's own memory. Its size is a power of two, and changes only where a release says so.
+type table struct{ sets [][localWays]entry }
 
-func (t *table) clear() { clear(t.sets[:]) }
+// resize makes room for so many entries, forgetting all where that is another number than before.
+func (t *table) resize(entries uint32) {
+	if sets := max(1, int(entries)/localWays); sets != len(t.sets) {
+		t.sets = make([][localWays]entry, sets)
+	}
+}
+
+func (t *table) clear() { clear(t.sets) }
 
 // find returns the entry of tag, or the one to overwrite with it, emptied.
 func (t *table) find(tag uint64, now limit.Micros) *entry {
-	set := &t.sets[tag>>32%localSets] // other bits than the shared slot's
+	set := &t.sets[tag>>32&uint64(len(t.sets)-1)] // other bits than the shared slot's
 	victim := &set[0]
 	for i := range set {
 		e := &set[i]

@@ -165,7 +165,7 @@ func TestARuleThatTellsNothingTellsNothing(t *testing.T) {
 	for reply == nil {
 		_, _, reply = h.request(f, map[string]string{address: "192.0.2.1:1"})
 	}
-	if len(reply.headers) != 1 || strings.Contains(reply.body, "flood") || strings.Contains(reply.body, "release") || strings.Contains(reply.body, "retry") {
+	if len(reply.headers) != 2 || reply.headers["cache-control"] != "no-store" || strings.Contains(reply.body, "flood") || strings.Contains(reply.body, "release") || strings.Contains(reply.body, "retry") {
 		t.Errorf("headers %v, body %s", reply.headers, reply.body)
 	}
 }
@@ -287,9 +287,9 @@ func TestHostCallsPerRequest(t *testing.T) {
 		{"without a gate", nil, anonymous, 10, 4},                                                  // clock, address, counter, mark
 		{"known key", b, map[string]string{address: "192.0.2.1:1", apiKey: key}, 10, 5},            // and the key header
 		{"no key", b, anonymous, 10, 6},                                                            // and Authorization
-		{"no key, lease refilled", b, anonymous, 0, 8},                                             // and slot read, slot written
+		{"no key, first seen", b, anonymous, 0, 9},                                                 // and slot read, slot written, bucket counted
 		{"over the limit, in memory", b, anonymous, 1100, 6},                                       // the reply for the mark
-		{"unknown key", b, map[string]string{address: "192.0.2.1:1", apiKey: newKey(t, 2)}, 10, 5}, // likewise
+		{"unknown key", b, map[string]string{address: "192.0.2.1:1", apiKey: newKey(t, 2)}, 10, 6}, // likewise, and counted as forged
 		{"two keys", b, map[string]string{address: "192.0.2.1:1", apiKey: key + "," + key}, 10, 5}, // likewise
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -312,11 +312,11 @@ func TestARequestCostsNoGarbage(t *testing.T) {
 	h := &silentHost{address: []byte("192.0.2.1:1"), key: []byte(key)}
 	abi.Connect(h)
 	f := started(t, encoded(t, 1, rule.Full, key))
-	for f.requestHeaders() == abi.Continue {
+	for f.requestHeaders(1) == abi.Continue {
 	}
-	refused := testing.AllocsPerRun(1000, func() { f.requestHeaders() })
+	refused := testing.AllocsPerRun(1000, func() { f.requestHeaders(1) })
 	h.step = 2_000_000_000
-	admitted := testing.AllocsPerRun(1000, func() { f.requestHeaders() })
+	admitted := testing.AllocsPerRun(1000, func() { f.requestHeaders(1) })
 	t.Logf("allocations: %v admitted, %v refused", admitted, refused)
 	if admitted != 0 {
 		t.Errorf("%v allocations for an admitted request", admitted)
@@ -328,6 +328,7 @@ func TestARequestCostsNoGarbage(t *testing.T) {
 
 // silentHost answers without allocating.
 type silentHost struct {
+	abi.Host
 	address, key []byte
 	slots        [1 << 16][144]byte
 	now, step    int64
@@ -337,7 +338,7 @@ func (h *silentHost) Property(path []byte) ([]byte, abi.Status) {
 	switch len(path) {
 	case len(addressPath):
 		return h.address, abi.OK
-	case len(keyHeaderPath) + len("x-api-key"):
+	case len(headersPath) + len("x-api-key"):
 		return h.key, abi.OK
 	}
 	return nil, abi.NotFound
@@ -359,6 +360,7 @@ func (h *silentHost) DefineMetric(abi.MetricKind, string) (uint32, abi.Status)  
 func (h *silentHost) Increment(uint32, int64) abi.Status                          { return abi.OK }
 func (h *silentHost) Record(uint32, uint64) abi.Status                            { return abi.OK }
 func (h *silentHost) Monotonic() int64                                            { h.now += h.step; return h.now + 1e12 }
+func (h *silentHost) Wall() int64                                                 { return 0 }
 func (h *silentHost) Log(abi.Level, string)                                       {}
 
 // The SDK carries start and configure; what it hands over must reach the filter.
@@ -377,7 +379,7 @@ func TestStartsThroughTheSDK(t *testing.T) {
 	}
 	// The callback of the hot path goes past the SDK.
 	h.properties = map[string]string{address: "192.0.2.1:1"}
-	if abi.RequestHeaders() != abi.Continue || h.properties["wasm.weir_verdict"] != "1" {
+	if abi.Registered().RequestHeaders(1) != abi.Continue || h.properties["wasm.weir_verdict"] != "1" {
 		t.Error("the registered callback does not reach the filter")
 	}
 }

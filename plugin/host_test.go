@@ -19,6 +19,12 @@ type host struct {
 	logs       []string
 	reply      *localReply
 	calls      int
+	headers    map[string]string // of the response, or of the answer to a call
+	body       string            // of the answer to a call
+	sent       []sentCall
+	noCluster  bool // calls go nowhere
+	period     uint32
+	wall       int64
 	broken     bool // every property read panics
 	noMetrics  bool
 }
@@ -26,6 +32,13 @@ type host struct {
 type sharedValue struct {
 	value []byte
 	cas   uint32
+}
+
+// sentCall is a request that the filter made.
+type sentCall struct {
+	cluster string
+	headers map[string]string
+	timeout uint32
 }
 
 type localReply struct {
@@ -48,7 +61,7 @@ func (h *host) request(f *filter, properties map[string]string) (action abi.Acti
 	for path, value := range properties {
 		h.properties[path] = value
 	}
-	action = f.requestHeaders()
+	action = f.requestHeaders(1)
 	_, marked = h.properties["wasm.weir_verdict"]
 	return action, marked, h.reply
 }
@@ -99,9 +112,15 @@ func (h *host) SetSharedData(key, value []byte, cas uint32) abi.Status {
 
 func (h *host) LocalReply(status uint32, details, body, pairs []byte, grpcStatus int32) abi.Status {
 	h.calls++
-	r := &localReply{status: status, details: string(details), body: string(body), headers: map[string]string{}, grpc: grpcStatus}
+	r := &localReply{status: status, details: string(details), body: string(body), grpc: grpcStatus}
+	r.headers = readPairs(pairs)
+	h.reply = r
+	return abi.OK
+}
+
+func readPairs(pairs []byte) map[string]string {
 	n := int(binary.LittleEndian.Uint32(pairs))
-	at := 4 + 8*n
+	at, headers := 4+8*n, map[string]string{}
 	for i := range n {
 		var text [2]string
 		for j := range text {
@@ -109,10 +128,9 @@ func (h *host) LocalReply(status uint32, details, body, pairs []byte, grpcStatus
 			text[j] = string(pairs[at : at+size])
 			at += size + 1
 		}
-		r.headers[text[0]] = text[1]
+		headers[text[0]] = text[1]
 	}
-	h.reply = r
-	return abi.OK
+	return headers
 }
 
 func (h *host) DefineMetric(_ abi.MetricKind, name string) (uint32, abi.Status) {
@@ -146,6 +164,34 @@ func (h *host) Record(id uint32, value uint64) abi.Status {
 func (h *host) Monotonic() int64 {
 	h.calls++
 	return h.now
+}
+
+func (h *host) Wall() int64 { return h.wall }
+
+func (h *host) HeaderValue(_ abi.HeaderMap, name []byte) ([]byte, abi.Status) {
+	h.calls++
+	value, ok := h.headers[string(name)]
+	if !ok {
+		return nil, abi.NotFound
+	}
+	return []byte(value), abi.OK
+}
+
+func (h *host) CallBody(size int) ([]byte, abi.Status) {
+	return []byte(h.body[:min(size, len(h.body))]), abi.OK
+}
+
+func (h *host) SetTickPeriod(milliseconds uint32) abi.Status {
+	h.period = milliseconds
+	return abi.OK
+}
+
+func (h *host) Call(cluster string, pairs []byte, timeout uint32) abi.Status {
+	if h.noCluster {
+		return 2
+	}
+	h.sent = append(h.sent, sentCall{cluster, readPairs(pairs), timeout})
+	return abi.OK
 }
 
 func (h *host) Log(_ abi.Level, message string) { h.logs = append(h.logs, message) }

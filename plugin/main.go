@@ -17,7 +17,12 @@ var here filter
 
 func init() {
 	proxywasm.SetVMContext(&vm{})
-	abi.OnRequestHeaders(func() abi.Action { return here.requestHeaders() })
+	abi.Register(abi.Callbacks{
+		RequestHeaders:  here.requestHeaders,
+		ResponseHeaders: here.responseHeaders,
+		Tick:            here.tick,
+		CallResponse:    here.answered,
+	})
 }
 
 type vm struct{ types.DefaultVMContext }
@@ -35,18 +40,25 @@ func (*vm) OnVMStart(size int) types.OnVMStartStatus {
 	return types.OnVMStartStatusOK
 }
 
-func (*vm) NewPluginContext(uint32) types.PluginContext { return &plugin{} }
+func (*vm) NewPluginContext(id uint32) types.PluginContext { return &plugin{id: id} }
 
-type plugin struct{ types.DefaultPluginContext }
+type plugin struct {
+	types.DefaultPluginContext
+	id uint32
+}
 
 // OnPluginStart runs for each configuration that Envoy tries on this VM.
-func (*plugin) OnPluginStart(size int) types.OnPluginStartStatus {
+func (p *plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 	configuration, err := read(size, proxywasm.GetPluginConfiguration)
 	if err != nil {
 		abi.Log(abi.Error, "weir: read the bundle: "+err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	return types.OnPluginStartStatus(here.start(configuration))
+	if !here.start(configuration) {
+		return types.OnPluginStartStatusFailed
+	}
+	here.begin(p.id)
+	return types.OnPluginStartStatusOK
 }
 
 // read fetches a configuration of size bytes. It copies, since a small one lies in memory that the next request uses;

@@ -3,12 +3,12 @@ package main
 import (
 	"github.com/weirproject/weir/edge"
 	"github.com/weirproject/weir/plugin/abi"
-	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/header"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // codes are the reasons this filter refuses for, in the order of the arrays that they index.
-var codes = [...]header.Code{header.RateLimited, header.KeyUnknown, header.KeyMalformed, header.KeyConflict}
+var codes = [...]header.Code{header.RateLimited, header.KeyUnknown, header.KeyMalformed, header.KeyConflict, header.AddressDenied}
 
 // codeIndex is the place of a code in codes.
 func codeIndex(code header.Code) int {
@@ -25,6 +25,7 @@ func codeIndex(code header.Code) int {
 const (
 	grpcFromHTTP          = -1
 	grpcResourceExhausted = 8
+	grpcPermissionDenied  = 7
 	grpcUnauthenticated   = 16
 )
 
@@ -34,37 +35,42 @@ func grpcStatus(status int) int32 {
 		return grpcResourceExhausted
 	case 401:
 		return grpcUnauthenticated
+	case 403:
+		return grpcPermissionDenied
 	}
 	return grpcFromHTTP
 }
 
 // reply builds local replies in memory that it uses again and again.
 type reply struct {
-	details [len(codes)][]byte // weir_<code>.<rule>, for Envoy's access log
+	details []byte // weir_<code>.<rule>, for Envoy's access log
 	pairs   abi.Pairs
 	body    []byte
 }
 
-// prepare makes what a rule's replies have in common.
-func (r *reply) prepare(ruleName string) {
-	for i, code := range codes {
-		r.details[i] = []byte("weir_" + string(code) + "." + ruleName)
-	}
-}
-
 // send answers the request with a refusal.
-func (r *reply) send(v *edge.Verdict, edgeRule bundle.EdgeRule, release uint64) {
+func (r *reply) send(v *edge.Verdict, e *edge.Engine) {
 	status := v.Code.Status()
-	problem := header.Problem{Code: v.Code, Mode: edgeRule.Headers, Where: "edge", Release: release}
+	name, mode := v.Rule, v.Headers
+	if name == "" { // refused by the gate or a network, not by a rule
+		name, mode = e.Rule().Name, e.Rule().Headers
+	}
+	r.details = append(append(append(append(r.details[:0], "weir_"...), v.Code...), '.'), name...)
+	problem := header.Problem{Code: v.Code, Mode: mode, Where: "edge", Release: e.Release()}
 	r.pairs.Reset()
 	r.pairs.Add("content-type", header.ProblemType)
+	r.pairs.Add("cache-control", "no-store") // an answer to one caller is none to the next
 	switch {
-	case v.Code == header.RateLimited: // the other codes are the gate's, not the rule's
-		problem.Rule, problem.RetryAfter = edgeRule.Name, v.Decision.RetryAfter
-		header.Each(header.View{Rule: edgeRule.Name, Mode: edgeRule.Headers, Limit: v.Limit, Decision: v.Decision}, r.pairs.Add)
+	case v.Code == header.RateLimited:
+		problem.Rule, problem.RetryAfter = name, v.Decision.RetryAfter
+		view := header.View{Rule: name, Mode: mode, Limit: v.Limit, Decision: v.Decision}
+		if v.Hinted && mode == rule.Full { // by a hint, which tells the wait alone
+			view.Mode = rule.RetryOnly
+		}
+		header.Each(view, r.pairs.Add)
 	case status == 401:
 		r.pairs.Add("www-authenticate", "Bearer") // RFC 9110 section 11.6.1 wants a challenge with every 401
 	}
 	r.body = problem.Append(r.body[:0])
-	abi.LocalReply(uint32(status), r.details[codeIndex(v.Code)], r.body, r.pairs.Bytes(), grpcStatus(status))
+	abi.LocalReply(uint32(status), r.details, r.body, r.pairs.Bytes(), grpcStatus(status))
 }

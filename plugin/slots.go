@@ -11,7 +11,7 @@ import (
 
 // slotDigits is the length of a slot's number, in hex, at the end of its shared-data key "weir.set<layout>.<slot>".
 // Shared data outlives the module, so that another layout must have other keys.
-const slotDigits = 4
+const slotDigits = 5
 
 // sharedSlots is edge.Slots over the host's shared data.
 type sharedSlots struct {
@@ -20,7 +20,7 @@ type sharedSlots struct {
 
 func (s *sharedSlots) name(slot uint32) []byte {
 	if s.key == nil {
-		s.key = []byte("weir.set" + strconv.Itoa(edge.SetFormat) + ".0000")
+		s.key = []byte("weir.set" + strconv.Itoa(edge.SetFormat) + ".00000")
 	}
 	for i := range slotDigits {
 		s.key[len(s.key)-1-i] = "0123456789abcdef"[slot>>(4*i)&15]

@@ -43,8 +43,28 @@ const (
 	Critical Level = 5
 )
 
-// onRequestHeaders is the callback of every request's headers; it must not panic.
-var onRequestHeaders func() Action
+// HeaderMap is a set of headers that the host holds.
+type HeaderMap uint32
 
-// OnRequestHeaders registers the one callback of the hot path. Call it in init: in a c-shared module main never runs.
-func OnRequestHeaders(f func() Action) { onRequestHeaders = f }
+// The maps in use.
+const (
+	ResponseHeaders     HeaderMap = 2
+	CallResponseHeaders HeaderMap = 6 // of the answer to a [Call]
+)
+
+// Callbacks are what the host calls, save start and configure, which go through the SDK. None of them may panic.
+//
+// A stream has one id from its request to its answer; ids go up by one, and start over after 2^32.
+type Callbacks struct {
+	RequestHeaders  func(stream uint32) Action
+	ResponseHeaders func(stream uint32)
+	// Tick comes each [SetTickPeriod] for each plugin context; root is the context's id.
+	Tick func(root uint32)
+	// CallResponse is the answer to a [Call]; answered is false where there is none: no connection, or none in time.
+	CallResponse func(answered bool, bodySize int)
+}
+
+var callbacks Callbacks
+
+// Register takes the callbacks. Call it in init: in a c-shared module main never runs.
+func Register(c Callbacks) { callbacks = c }

@@ -13,6 +13,11 @@ type Host interface {
 	Increment(id uint32, by int64) Status
 	Record(id uint32, value uint64) Status
 	Monotonic() int64
+	Wall() int64
+	HeaderValue(kind HeaderMap, name []byte) ([]byte, Status)
+	CallBody(size int) ([]byte, Status)
+	SetTickPeriod(milliseconds uint32) Status
+	Call(cluster string, pairs []byte, timeoutMilliseconds uint32) Status
 	Log(level Level, message string)
 }
 
@@ -21,11 +26,8 @@ var host Host
 // Connect puts h in the host's place. It exists for tests, on targets other than wasip1.
 func Connect(h Host) { host = h }
 
-// RequestHeaders runs the registered callback as the host would at a request's headers.
-func RequestHeaders() Action {
-	memory.reset()
-	return onRequestHeaders()
-}
+// Registered are the callbacks as the host would call them.
+func Registered() Callbacks { return callbacks }
 
 // Property reads a property of the stream; path elements are separated by NUL.
 func Property(path []byte) ([]byte, Status) { return host.Property(path) }
@@ -57,6 +59,23 @@ func Record(id uint32, value uint64) Status { return host.Record(id, value) }
 
 // Monotonic is the host's monotonic clock in nanoseconds.
 func Monotonic() int64 { return host.Monotonic() }
+
+// Wall is the host's wall clock in nanoseconds since the Unix epoch.
+func Wall() int64 { return host.Wall() }
+
+// HeaderValue is the first value of a header.
+func HeaderValue(kind HeaderMap, name []byte) ([]byte, Status) { return host.HeaderValue(kind, name) }
+
+// CallBody is up to size bytes of the body that answers a call.
+func CallBody(size int) ([]byte, Status) { return host.CallBody(size) }
+
+// SetTickPeriod makes the host tick.
+func SetTickPeriod(milliseconds uint32) Status { return host.SetTickPeriod(milliseconds) }
+
+// Call sends a request to a cluster.
+func Call(cluster string, pairs []byte, timeoutMilliseconds uint32) Status {
+	return host.Call(cluster, pairs, timeoutMilliseconds)
+}
 
 // Log writes one line to the host's log.
 func Log(level Level, message string) { host.Log(level, message) }

@@ -38,6 +38,21 @@ func hostIncrementMetric(id uint32, offset int64) uint32
 //go:wasmimport env proxy_record_metric
 func hostRecordMetric(id uint32, value uint64) uint32
 
+//go:wasmimport env proxy_get_header_map_value
+//go:noescape
+func hostGetHeaderMapValue(kind uint32, name *byte, nameSize uint32, value, valueSize *uint32) uint32
+
+//go:wasmimport env proxy_get_buffer_bytes
+//go:noescape
+func hostGetBufferBytes(kind, start, maxSize uint32, data, size *uint32) uint32
+
+//go:wasmimport env proxy_set_tick_period_milliseconds
+func hostSetTickPeriod(milliseconds uint32) uint32
+
+//go:wasmimport env proxy_http_call
+//go:noescape
+func hostHTTPCall(cluster *byte, clusterSize uint32, headers *byte, headersSize uint32, body *byte, bodySize uint32, trailers *byte, trailersSize, timeout uint32, id *uint32) uint32
+
 //go:wasmimport wasi_snapshot_preview1 clock_time_get
 //go:noescape
 func hostClock(id uint32, precision uint64, time *uint64) uint32
@@ -108,15 +123,67 @@ func Monotonic() int64 {
 	return int64(result.time)
 }
 
+// Wall is the host's wall clock in nanoseconds since the Unix epoch.
+func Wall() int64 {
+	const realtime = 0
+	hostClock(realtime, 1, &result.time)
+	return int64(result.time)
+}
+
+// HeaderValue is the first value of a header, its name in lower case.
+func HeaderValue(kind HeaderMap, name []byte) ([]byte, Status) {
+	result.at, result.size = 0, 0
+	return taken(hostGetHeaderMapValue(uint32(kind), unsafe.SliceData(name), uint32(len(name)), &result.at, &result.size))
+}
+
+// CallBody is up to size bytes of the body that answers a [Call], in its callback.
+func CallBody(size int) ([]byte, Status) {
+	const callResponseBody = 4
+	result.at, result.size = 0, 0
+	return taken(hostGetBufferBytes(callResponseBody, 0, uint32(size), &result.at, &result.size))
+}
+
+// SetTickPeriod makes the host tick the plugin context of the running callback.
+func SetTickPeriod(milliseconds uint32) Status { return Status(hostSetTickPeriod(milliseconds)) }
+
+// Call sends a request without a body to a cluster of Envoy's; pairs comes from [Pairs.Bytes]. Its answer comes to
+// Callbacks.CallResponse. A cluster that Envoy does not have is a failure here.
+func Call(cluster string, pairs []byte, timeoutMilliseconds uint32) Status {
+	return Status(hostHTTPCall(unsafe.StringData(cluster), uint32(len(cluster)), unsafe.SliceData(pairs), uint32(len(pairs)),
+		nil, 0, unsafe.SliceData(noPairs[:]), uint32(len(noPairs)), timeoutMilliseconds, &result.id))
+}
+
+// noPairs are no trailers: a count of 0.
+var noPairs [4]byte
+
 // Log writes one line to Envoy's log.
 func Log(level Level, message string) {
 	hostLog(uint32(level), unsafe.StringData(message), uint32(len(message)))
 }
 
 //go:wasmexport proxy_on_request_headers
-func exportRequestHeaders(_, _ uint32, _ bool) uint32 {
+func exportRequestHeaders(stream, _ uint32, _ bool) uint32 {
 	memory.reset()
-	return uint32(onRequestHeaders())
+	return uint32(callbacks.RequestHeaders(stream))
+}
+
+//go:wasmexport proxy_on_response_headers
+func exportResponseHeaders(stream, _ uint32, _ bool) uint32 {
+	memory.reset()
+	callbacks.ResponseHeaders(stream)
+	return uint32(Continue)
+}
+
+//go:wasmexport proxy_on_tick
+func exportTick(root uint32) {
+	memory.reset()
+	callbacks.Tick(root)
+}
+
+//go:wasmexport proxy_on_http_call_response
+func exportCallResponse(_, _, headers, bodySize, _ uint32) {
+	memory.reset()
+	callbacks.CallResponse(headers > 0, int(bodySize))
 }
 
 //go:wasmexport proxy_on_memory_allocate

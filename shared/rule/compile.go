@@ -27,6 +27,8 @@ const (
 const (
 	DefaultPrefixV4 = 32
 	DefaultPrefixV6 = 64
+	// DefaultOuterV6 is what an ISP hands out at most, so that who holds a /48 is no 65,536 clients.
+	DefaultOuterV6 = 48
 )
 
 // Compile validates a whole draft at once, giving either a set or every fault found, in the order of the file.
@@ -252,7 +254,11 @@ func (c *compiler) edge(spec *Spec, r *Rule) {
 func (c *compiler) prefixes(spec *Spec, r *Rule) {
 	r.PrefixV4 = c.prefix(".address-prefix.v4", spec.PrefixV4, DefaultPrefixV4, 8, 32)
 	r.PrefixV6 = c.prefix(".address-prefix.v6", spec.PrefixV6, DefaultPrefixV6, 16, 128)
-	if r.OuterV6 = c.prefix(".address-prefix.v6-outer", spec.OuterV6, 0, 8, 127); r.OuterV6 >= r.PrefixV6 {
+	outer := 0
+	if r.PrefixV6 > DefaultOuterV6 {
+		outer = DefaultOuterV6
+	}
+	if r.OuterV6 = c.prefix(".address-prefix.v6-outer", spec.OuterV6, outer, 8, 127); spec.OuterV6.Set && r.OuterV6 >= r.PrefixV6 {
 		c.fault(spec.OuterV6.At, ".address-prefix.v6-outer", spec.OuterV6.Text, "want fewer bits than v6, which has "+strconv.Itoa(r.PrefixV6))
 	}
 }

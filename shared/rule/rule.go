@@ -32,8 +32,8 @@ type Terms struct {
 	Headers        Headers
 	// PrefixV4 and PrefixV6 are how many bits of an address make one principal; edge rules only.
 	PrefixV4, PrefixV6 int
-	// OuterV6 is the wider IPv6 network that every address of it pays for too; edge rules only, 0 where the rule
-	// names none.
+	// OuterV6 is the wider IPv6 network that every address of it pays for too, at 16 times the limit; edge rules only, 0
+	// where PrefixV6 is that wide itself.
 	OuterV6 int
 	Cost    int64 // what a call of unstated cost costs, 1 to [limit.MaxCount]
 	Tier    bool  // the limit is the caller's tier's

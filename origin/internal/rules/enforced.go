@@ -27,9 +27,7 @@ func unenforced(d rule.Draft) (faults rule.Faults) {
 		if s.Where.Text == rule.Edge.String() {
 			edges++
 			refuse(edges > 1, s.At, "where", s.Where.Text, "this version's edge has one rule: want no second")
-			is(s.Algorithm, "algorithm", rule.GCRA.String(), "this version's edge has token-bucket alone")
 			refuse(s.MatchAt != rule.Source{}, s.MatchAt, "match", "", "this version's edge applies its rule to every request: want no match")
-			refuse(s.OuterV6.Set, s.OuterV6.At, "address-prefix.v6-outer", s.OuterV6.Text, "this version's edge has one prefix per address: want none")
 			continue
 		}
 		if s.Where.Text != rule.Origin.String() {
