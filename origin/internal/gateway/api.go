@@ -52,9 +52,14 @@ func newAPI() *api {
 	return a
 }
 
-// route is the way that a request takes. gRPC is HTTP/2 on the client's side already, or it is none.
+// callsGRPC tells whether a request is a gRPC call, which is HTTP/2 on the client's side already, or it is none.
+func callsGRPC(r *http.Request) bool {
+	return r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type"))
+}
+
+// route is the way that a request takes.
 func (a *api) route(r *http.Request) *route {
-	if r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
+	if callsGRPC(r) {
 		return &a.grpc
 	}
 	return &a.plain

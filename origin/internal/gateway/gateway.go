@@ -51,7 +51,7 @@ type Gateway struct {
 // The API sees what the client sent, its API key and its query as written included, but for X-Weir-* headers.
 // X-Forwarded-* of an edge are kept and continued; of anybody else's none passes, and the API is told the peer's.
 // Answers of the API lose X-Weir-*, in early hints and trailers too, and where Weir has rate limit fields of its own,
-// the API's of the same names give way. Upgrades to websockets pass; those to HTTP itself are not done, since calls
+// the API's of the same names give way. A gRPC call is refused as gRPC has it, by status. Upgrades to websockets pass; those to HTTP itself are not done, since calls
 // in such a tunnel would go uncounted. gRPC reaches the API as HTTP/2, everything else by what an http URL means.
 //
 // An upgraded connection is in flight until it ends.
@@ -80,17 +80,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-g.slots }()
 	default:
 		g.o.Metrics.Overloaded.Inc()
-		refuse(w, header.Problem{Code: header.Overloaded, RetryAfter: overloadRetry})
+		refuse(w, r, header.Problem{Code: header.Overloaded, RetryAfter: overloadRetry})
 		return
 	}
 	if !understood(r) {
-		refuse(w, header.Problem{Code: header.BadRequest})
+		refuse(w, r, header.Problem{Code: header.BadRequest})
 		return
 	}
 	caller, code := g.o.Resolver.Resolve(r.Header, peer(r))
 	if code != "" {
 		g.o.Metrics.KeysRejected.WithLabelValues(string(code)).Inc()
-		refuse(w, header.Problem{Code: code})
+		refuse(w, r, header.Problem{Code: code})
 		return
 	}
 	v := g.o.Limiter.Check(r.Context(), limiter.Request{Caller: caller, Method: r.Method, Path: r.URL.EscapedPath(), Cost: 1})
@@ -102,7 +102,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	show(w.Header(), &v)
 	decided := v.Views[v.Deciding]
 	p := header.Problem{Code: v.Code, Mode: decided.Mode, Rule: decided.Rule, RetryAfter: decided.Decision.RetryAfter, Release: v.Release.Number}
-	refuse(w, p)
+	refuse(w, r, p)
 }
 
 // understood tells whether it is clear what a request asks for. The rest of the odd requests net/http refuses itself.
@@ -151,9 +151,13 @@ func show(h http.Header, v *limiter.Verdict) {
 	}
 }
 
-// refuse writes a problem.
-func refuse(w http.ResponseWriter, p header.Problem) {
+// refuse answers r with a problem.
+func refuse(w http.ResponseWriter, r *http.Request, p header.Problem) {
 	p.Where = rule.Origin.String()
+	if callsGRPC(r) {
+		refuseGRPC(w, p)
+		return
+	}
 	h := w.Header()
 	h.Set("Content-Type", header.ProblemType)
 	h.Set("Cache-Control", "no-store")

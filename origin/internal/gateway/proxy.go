@@ -158,7 +158,7 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		w.WriteHeader(statusClientGone)
 		return
 	case p != nil && p.body.broken.Load():
-		refuse(w, header.Problem{Code: header.BadRequest}) // or the client went away in the middle of it
+		refuse(w, r, header.Problem{Code: header.BadRequest}) // or the client went away in the middle of it
 		return
 	}
 	g.o.Metrics.Upstream.WithLabelValues("unreachable").Inc()
@@ -172,5 +172,5 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if p != nil {
 		show(w.Header(), p.verdict) // the call was charged
 	}
-	refuse(w, header.Problem{Code: header.UpstreamDown})
+	refuse(w, r, header.Problem{Code: header.UpstreamDown})
 }
