@@ -13,3 +13,9 @@ var Bootstrap string
 //
 //go:embed filter.json.tmpl
 var Filter string
+
+// Certificate is the file that Envoy's secret discovery reads the listener's certificate from, a text/template over
+// origin/internal/envoyconfig.Certificate.
+//
+//go:embed certificate.json.tmpl
+var Certificate string

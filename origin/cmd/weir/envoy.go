@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +16,13 @@ func init() { register(newEnvoyCommand) }
 
 func newEnvoyCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "envoy", Short: "Write the configuration of an Envoy that carries the edge filter"},
-		newEnvoyConfigCommand(), newEnvoyFilterCommand())
+		newEnvoyConfigCommand(), newEnvoyFilterCommand(), newEnvoyCertificateCommand())
 }
 
 func newEnvoyConfigCommand() *cobra.Command {
 	var edge envoyconfig.Edge
 	var out string
+	var heap size
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Write the bootstrap of an edge Envoy",
@@ -27,6 +31,13 @@ Envoy loads the filter from the file that "weir envoy filter" writes, at start a
 The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			edge.MaxHeap = int64(heap)
+			for _, name := range []string{"max-connections", "request-timeout", "stream-idle"} {
+				// To an Edge, zero is the default; whoever writes a zero means something else.
+				if value := cmd.Flags().Lookup(name).Value.String(); value == "0" || value == "0s" {
+					return fmt.Errorf("envoy config: %s: %q: want more than zero", name, value)
+				}
+			}
 			text, err := edge.Render()
 			if err != nil {
 				return fmt.Errorf("envoy config: %w", err)
@@ -46,6 +57,13 @@ The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
 	flags.IntVar(&edge.Hops, "hops", 0, "own proxies in front of this Envoy that append to X-Forwarded-For")
 	flags.StringVar(&edge.AccessLog, "access-log", "/dev/stdout", "file of the access log")
 	flags.StringVar(&edge.Node, "node", "weir-edge", "Envoy's node id")
+	flags.StringVar(&edge.Control, "control", "", "where the control plane answers for new and revoked keys, HOST:PORT (default: nobody is asked)")
+	flags.StringVar(&edge.Health, "health", "", "where GET /healthz is answered, IP:PORT (default: nowhere)")
+	flags.StringVar(&edge.Certificate, "certificate", "", "file that \"weir envoy certificate\" wrote, FILE.json (default: no TLS)")
+	flags.IntVar(&edge.MaxConnections, "max-connections", envoyconfig.DefaultMaxConnections, "clients' connections at once")
+	flags.Var(&heap, "max-heap", "heap that Envoy sheds load to stay within, as 2GiB (default: no bound)")
+	flags.DurationVar(&edge.RequestTimeout, "request-timeout", envoyconfig.DefaultRequestTimeout, "until a request is whole or its answer begins")
+	flags.DurationVar(&edge.StreamIdle, "stream-idle", envoyconfig.DefaultStreamIdle, "until a silent request, stream or websocket ends")
 	flags.StringVarP(&out, "output", "o", "", "file to write (default standard output)")
 	_ = cmd.MarkFlagRequired("filter")
 	return cmd
@@ -66,7 +84,7 @@ The file is renamed into place: a running Envoy takes it within a moment and kee
 			}
 			text, err := filter.Render()
 			if err == nil {
-				err = envoyconfig.WriteFilter(out, text)
+				err = envoyconfig.WriteDiscovery(out, text)
 			}
 			if err != nil {
 				return fmt.Errorf("envoy filter: %w", err)
@@ -83,4 +101,61 @@ The file is renamed into place: a running Envoy takes it within a moment and kee
 		_ = cmd.MarkFlagRequired(name)
 	}
 	return cmd
+}
+
+func newEnvoyCertificateCommand() *cobra.Command {
+	var certificate envoyconfig.Certificate
+	var out string
+	cmd := &cobra.Command{
+		Use:   "certificate",
+		Short: "Write which TLS certificate Envoy serves, for Envoy to load",
+		Long: `Write which certificate and private key Envoy serves TLS with, as the file that its secret discovery reads.
+Envoy reads the two files again when one is renamed into their folder, so a renewal needs no restart.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := certificate.Render()
+			if err == nil {
+				err = envoyconfig.WriteDiscovery(out, text)
+			}
+			if err != nil {
+				return fmt.Errorf("envoy certificate: %w", err)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&certificate.Chain, "cert", "", "certificate with its intermediates, PEM (required)")
+	flags.StringVar(&certificate.Key, "key", "", "its private key, PEM, in the same folder (required)")
+	flags.StringVarP(&out, "output", "o", "", "file to write, FILE.json (required)")
+	for _, name := range []string{"cert", "key", "output"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	return cmd
+}
+
+// size is a number of bytes as a flag.
+type size int64
+
+// String implements [pflag.Value].
+func (s *size) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(*s)>>20, 10) + "MiB"
+}
+
+// Type implements [pflag.Value].
+func (s *size) Type() string { return "SIZE" }
+
+// Set implements [pflag.Value].
+func (s *size) Set(text string) error {
+	for unit, shift := range map[string]int{"MiB": 20, "GiB": 30} {
+		if digits, ok := strings.CutSuffix(text, unit); ok {
+			if n, err := strconv.ParseUint(digits, 10, 31); err == nil {
+				*s = size(n << shift)
+				return nil
+			}
+		}
+	}
+	return errors.New("want a whole number of MiB or GiB, as 2GiB")
 }

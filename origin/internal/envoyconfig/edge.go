@@ -13,11 +13,30 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/weirproject/weir/envoy"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
+)
+
+// What an Edge's zero fields stand for.
+const (
+	// DefaultMaxConnections is at some 50 KiB each with buffers 2.5 GB at worst.
+	DefaultMaxConnections = 50_000
+	// DefaultRequestTimeout is what Envoy's own guide to edge proxies advises.
+	DefaultRequestTimeout = 5 * time.Minute
+	DefaultStreamIdle     = time.Minute
+)
+
+const (
+	maxConnections = 1_000_000
+	minTimeout     = time.Second
+	maxTimeout     = 24 * time.Hour
+	// minHeap is more than an idle Envoy holds, so that the smallest heap still serves.
+	minHeap = 128 << 20
+	maxHeap = 1 << 40
 )
 
 // maxHops bounds the proxies of one's own in front of an edge; more is a typing error.
@@ -37,6 +56,14 @@ type Edge struct {
 	Hops      int    // own proxies in front of this Envoy that append to X-Forwarded-For: 0 to 16
 	AccessLog string // file of the access log; empty for standard output
 	Node      string // Envoy's node id; empty for "weir-edge"
+	Control   string // where the control plane answers for key deltas: an IP address or a name, and a port; empty for none
+	Health    string // where GET /healthz is answered: an IP address and a port; empty for nowhere
+	// Certificate is the file that `weir envoy certificate` writes; empty for clear text.
+	Certificate    string
+	MaxConnections int           // clients' connections, 1 to 1,000,000; 0 for [DefaultMaxConnections]
+	MaxHeap        int64         // bytes of Envoy's heap, at the approach of which it sheds load: 128 MiB to 1 TiB; 0 for no bound
+	RequestTimeout time.Duration // until a request is whole or its answer begins, 1 s to 24 h; 0 for [DefaultRequestTimeout]
+	StreamIdle     time.Duration // until a silent request, stream or websocket ends, 1 s to 24 h; 0 for [DefaultStreamIdle]
 }
 
 // Render is the bootstrap as YAML. The error joins one error for each field that is wrong.
@@ -47,18 +74,44 @@ func (e Edge) Render() ([]byte, error) {
 	if ip, err := netip.ParseAddr(admin.Host); err == nil && !ip.IsLoopback() {
 		adminErr = wrong("admin", e.Admin, "a loopback address, since whoever reaches the admin port can stop Envoy")
 	}
-	filter, filterErr := parseFilterPath(e.Filter)
+	filter, filterErr := parseDiscoveryPath("filter", e.Filter)
+	var control, health *address
+	var controlErr, healthErr, certificateErr error
+	if e.Control != "" {
+		control, controlErr = optional(parseAddress("control", e.Control))
+	}
+	if e.Health != "" {
+		health, healthErr = optional(parseIP("health", e.Health))
+	}
+	var certificate string
+	if e.Certificate != "" {
+		certificate, certificateErr = parseDiscoveryPath("certificate", e.Certificate)
+	}
 	var hopsErr error
 	if e.Hops < 0 || e.Hops > maxHops {
 		hopsErr = wrong("hops", strconv.Itoa(e.Hops), fmt.Sprintf("0 to %d", maxHops))
 	}
-	if err := errors.Join(listenErr, originErr, adminErr, filterErr, hopsErr); err != nil {
+	connections, connectionsErr := within("max-connections", or(e.MaxConnections, DefaultMaxConnections), 1, maxConnections)
+	requestTimeout, requestErr := within("request-timeout", or(e.RequestTimeout, DefaultRequestTimeout), minTimeout, maxTimeout)
+	streamIdle, idleErr := within("stream-idle", or(e.StreamIdle, DefaultStreamIdle), minTimeout, maxTimeout)
+	var heapErr error
+	if e.MaxHeap != 0 && (e.MaxHeap < minHeap || e.MaxHeap > maxHeap) {
+		heapErr = wrong("max-heap", strconv.FormatInt(e.MaxHeap, 10), "128 MiB to 1 TiB, or 0 for no bound")
+	}
+	if err := errors.Join(listenErr, originErr, adminErr, filterErr, controlErr, healthErr, certificateErr, hopsErr,
+		connectionsErr, heapErr, requestErr, idleErr); err != nil {
 		return nil, err
 	}
+	controlType := ""
+	if control != nil {
+		controlType = clusterType(control.Host)
+	}
 	unavailable := header.Problem{Code: header.LimiterUnavailable, Mode: rule.RetryOnly, RetryAfter: unavailableFor}
+	overloaded := header.Problem{Code: header.Overloaded, Mode: rule.RetryOnly, RetryAfter: unavailableFor}
 	badRequest := header.Problem{Code: header.BadRequest, Mode: rule.None}
 	return execute(bootstrapTemplate, map[string]any{
 		"Listen": listen, "Origin": origin, "Admin": admin,
+		"Control": control, "Health": health,
 		"OriginType":   clusterType(origin.Host),
 		"Filter":       filter,
 		"FilterFolder": filepath.Dir(filter),
@@ -68,13 +121,19 @@ func (e Edge) Render() ([]byte, error) {
 		"RetryAfter":   strconv.FormatInt(header.RetryAfterSeconds(unavailableFor), 10),
 		"ProblemType":  header.ProblemType,
 		"Unavailable":  string(unavailable.Append(nil)),
+		"Overloaded":   string(overloaded.Append(nil)),
 		"BadRequest":   string(badRequest.Append(nil)),
+		"ControlType":  controlType,
+		"Certificate":  certificate, "CertificateFolder": filepath.Dir(certificate),
+		"MaxConnections": connections, "MaxHeap": e.MaxHeap,
+		"RequestTimeout": seconds(requestTimeout), "StreamIdle": seconds(streamIdle),
 	})
 }
 
 var (
-	bootstrapTemplate = parse("edge.yaml", envoy.Bootstrap)
-	filterTemplate    = parse("filter.json", envoy.Filter)
+	bootstrapTemplate   = parse("edge.yaml", envoy.Bootstrap)
+	filterTemplate      = parse("filter.json", envoy.Filter)
+	certificateTemplate = parse("certificate.json", envoy.Certificate)
 )
 
 func parse(name, text string) *template.Template {
@@ -128,12 +187,28 @@ func parseIP(field, text string) (address, error) {
 	return a, nil
 }
 
-// parseFilterPath makes the filter file's path absolute. Envoy tells the format of a file from its name.
-func parseFilterPath(path string) (string, error) {
+// optional is for a field that may be absent, which nil stands for in a template.
+func optional(a address, err error) (*address, error) { return &a, err }
+
+// parseDiscoveryPath makes the path of a file that Envoy discovers absolute. Envoy tells the format from its name.
+func parseDiscoveryPath(field, path string) (string, error) {
 	if filepath.Ext(path) != ".json" {
-		return "", wrong("filter", path, "a path that ends in .json")
+		return "", wrong(field, path, "a path that ends in .json")
 	}
 	return filepath.Abs(path)
+}
+
+// within checks low ≤ v ≤ high.
+func within[T int | time.Duration](field string, v, low, high T) (T, error) {
+	if v < low || v > high {
+		return 0, wrong(field, fmt.Sprint(v), fmt.Sprintf("%v to %v", low, high))
+	}
+	return v, nil
+}
+
+// seconds writes a duration as Envoy reads it.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%d.%09ds", d/time.Second, d%time.Second)
 }
 
 // clusterType is how Envoy finds the origin: names are looked up, again and again.
@@ -144,9 +219,11 @@ func clusterType(host string) string {
 	return "STRICT_DNS"
 }
 
-func or(text, otherwise string) string {
-	if text == "" {
+// or is v, or what its zero value stands for.
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
 		return otherwise
 	}
-	return text
+	return v
 }

@@ -3,6 +3,7 @@ package envoyconfig_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -46,20 +47,28 @@ const standIn = `{"version_info": "1", "resources": [{
 func writeStandIn(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "filter.json")
-	if err := envoyconfig.WriteFilter(path, []byte(standIn)); err != nil {
+	if err := envoyconfig.WriteDiscovery(path, []byte(standIn)); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-func writeBootstrap(t *testing.T, e envoyconfig.Edge) string {
+func writeBootstrap(t *testing.T, e envoyconfig.Edge, edits ...func(string) string) string {
 	t.Helper()
-	text, err := e.Render()
+	rendered, err := e.Render()
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := string(rendered)
+	for _, edit := range edits {
+		edited := edit(text)
+		if edited == text {
+			t.Fatal("an edit of the bootstrap found nothing to change")
+		}
+		text = edited
+	}
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -67,20 +76,43 @@ func writeBootstrap(t *testing.T, e envoyconfig.Edge) string {
 
 func TestEnvoyTakesTheBootstrap(t *testing.T) {
 	envoy := envoyBinary(t)
+	validate := func(t *testing.T, e envoyconfig.Edge) {
+		t.Helper()
+		out, err := exec.Command(envoy, "--mode", "validate", "--log-level", "error", "-c", writeBootstrap(t, e)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v:\n%s", err, out)
+		}
+	}
+	// What the template has blocks for, in every combination.
+	certificate, filter := writeCertificate(t), writeStandIn(t)
+	for _, control := range []string{"", "127.0.0.1:8084", "control.internal:8084"} {
+		for _, health := range []string{"", "[::1]:8086"} {
+			for _, certificate := range []string{"", certificate} {
+				for _, heap := range []int64{0, 1 << 30} {
+					e := edge()
+					e.Filter, e.Control, e.Health, e.Certificate, e.MaxHeap = filter, control, health, certificate, heap
+					t.Run(fmt.Sprintf("control %q health %q tls %v heap %d", control, health, certificate != "", heap), func(t *testing.T) { validate(t, e) })
+				}
+			}
+		}
+	}
 	for name, change := range map[string]func(*envoyconfig.Edge){
-		"plain":                  func(*envoyconfig.Edge) {},
 		"v6, behind two proxies": func(e *envoyconfig.Edge) { e.Listen, e.Admin, e.Hops = "[::1]:8080", "[::1]:9901", 2 },
 		"origin by name":         func(e *envoyconfig.Edge) { e.Origin = "origin.internal:8081" },
 		"odd texts":              func(e *envoyconfig.Edge) { e.Node, e.AccessLog = `a "b": {c}`, "/dev/null" },
+		"least": func(e *envoyconfig.Edge) {
+			e.MaxConnections, e.MaxHeap, e.RequestTimeout, e.StreamIdle = 1, 128<<20, time.Second, time.Second
+		},
+		"most": func(e *envoyconfig.Edge) {
+			e.MaxConnections, e.MaxHeap, e.RequestTimeout, e.StreamIdle, e.Hops = 1_000_000, 1<<40, 24*time.Hour, 24*time.Hour, 16
+		},
+		"parts of a second": func(e *envoyconfig.Edge) { e.StreamIdle = 1500*time.Millisecond + time.Microsecond },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := edge()
 			e.Filter = writeStandIn(t)
 			change(&e)
-			out, err := exec.Command(envoy, "--mode", "validate", "--log-level", "error", "-c", writeBootstrap(t, e)).CombinedOutput()
-			if err != nil {
-				t.Errorf("%v:\n%s", err, out)
-			}
+			validate(t, e)
 		})
 	}
 }
@@ -97,10 +129,10 @@ func freeAddress(t *testing.T) string {
 }
 
 // startEnvoy runs Envoy on the bootstrap until the test ends, returning once it answers.
-func startEnvoy(t *testing.T, e envoyconfig.Edge) {
+func startEnvoy(t *testing.T, e envoyconfig.Edge, edits ...func(string) string) {
 	t.Helper()
 	var output bytes.Buffer
-	cmd := exec.Command(envoyBinary(t), "-c", writeBootstrap(t, e), "--concurrency", "1", "--disable-hot-restart", "--log-level", "error")
+	cmd := exec.Command(envoyBinary(t), "-c", writeBootstrap(t, e, edits...), "--concurrency", "1", "--disable-hot-restart", "--log-level", "error")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -207,8 +239,10 @@ func TestNothingPassesAnEnvoyWithoutTheFilter(t *testing.T) {
 
 	response, body = get(t, url, "x_weir_class", "valid")
 	wantProblem(t, response, body, http.StatusBadRequest, "bad_request")
-	response, body = get(t, url, "Connection", "upgrade", "Upgrade", "websocket")
+	response, body = get(t, url, "Connection", "upgrade", "Upgrade", "other")
 	wantProblem(t, response, body, http.StatusBadRequest, "bad_request")
+	response, body = get(t, url, "Connection", "upgrade", "Upgrade", "websocket")
+	wantProblem(t, response, body, http.StatusServiceUnavailable, "limiter_unavailable")
 	if n := called.Load(); n != 0 {
 		t.Errorf("the origin was called %d times", n)
 	}

@@ -62,9 +62,9 @@ func checkModule(path string) error {
 	return nil
 }
 
-// WriteFilter writes content, a rendered [Filter], to path as [WriteFile] does. A path that Envoy cannot tell the
+// WriteDiscovery writes content, a rendered [Filter] or [Certificate], to path as [WriteFile] does. A path that Envoy cannot tell the
 // format of is refused.
-func WriteFilter(path string, content []byte) error {
+func WriteDiscovery(path string, content []byte) error {
 	if filepath.Ext(path) != ".json" {
 		return wrong("output", path, "a path that ends in .json, from which Envoy tells the format")
 	}

@@ -32,6 +32,13 @@ func TestEveryWrongFieldIsNamedWithWhatIsAllowed(t *testing.T) {
 		"admin open to everybody": {func(e *envoyconfig.Edge) { e.Admin = "0.0.0.0:9901" }, []string{`admin: "0.0.0.0:9901"`, "loopback"}},
 		"filter of no format":     {func(e *envoyconfig.Edge) { e.Filter = "filter" }, []string{`filter: "filter"`, ".json"}},
 		"hops below 0":            {func(e *envoyconfig.Edge) { e.Hops = -1 }, []string{`hops: "-1"`, "0 to 16"}},
+		"control as a URL":        {func(e *envoyconfig.Edge) { e.Control = "http://c:80" }, []string{`control: "http`, "host:port"}},
+		"health by name":          {func(e *envoyconfig.Edge) { e.Health = "localhost:80" }, []string{`health: "localhost`, "IP address"}},
+		"certificate itself":      {func(e *envoyconfig.Edge) { e.Certificate = "cert.pem" }, []string{`certificate: "cert.pem"`, ".json"}},
+		"connections below 1":     {func(e *envoyconfig.Edge) { e.MaxConnections = -1 }, []string{`max-connections: "-1"`, "1 to 1000000"}},
+		"heap too small":          {func(e *envoyconfig.Edge) { e.MaxHeap = 1 << 20 }, []string{`max-heap: "1048576"`, "128 MiB to 1 TiB"}},
+		"request time too short":  {func(e *envoyconfig.Edge) { e.RequestTimeout = time.Millisecond }, []string{`request-timeout: "1ms"`, "1s to 24h"}},
+		"idle time too long":      {func(e *envoyconfig.Edge) { e.StreamIdle = 25 * time.Hour }, []string{`stream-idle: "25h0m0s"`, "1s to 24h"}},
 		"all at once": {func(e *envoyconfig.Edge) { *e = envoyconfig.Edge{Hops: 17} },
 			[]string{"edge:", "origin:", "admin:", "filter:", "hops:"}},
 	} {
@@ -183,7 +190,7 @@ func TestPushReplacesTheFileWhole(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "filter.json")
 	for _, content := range []string{"first", "second"} {
-		if err := envoyconfig.WriteFilter(path, []byte(content)); err != nil {
+		if err := envoyconfig.WriteDiscovery(path, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != content {
@@ -194,7 +201,7 @@ func TestPushReplacesTheFileWhole(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%d files are left, want the one: %v, %v", len(entries), entries, err)
 	}
-	if err := envoyconfig.WriteFilter(filepath.Join(folder, "filter.pb"), nil); err == nil {
+	if err := envoyconfig.WriteDiscovery(filepath.Join(folder, "filter.pb"), nil); err == nil {
 		t.Error("a file whose format Envoy cannot tell was written")
 	}
 	if err := envoyconfig.WriteFile(filepath.Join(folder, "absent", "filter.json"), nil); err == nil || strings.Contains(err.Error(), ".filter.json-") {

@@ -106,7 +106,7 @@ func (f folder) writeEnvoy(a addresses, wasm string) error {
 	if err != nil {
 		return err
 	}
-	if err := envoyconfig.WriteFilter(f.file("filter.json"), filter); err != nil {
+	if err := envoyconfig.WriteDiscovery(f.file("filter.json"), filter); err != nil {
 		return err
 	}
 	bootstrap, err := envoyconfig.Edge{
