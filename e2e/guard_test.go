@@ -33,12 +33,14 @@ func unavailable(t *testing.T, r stand.Result) {
 	}
 }
 
+var filterInChain = regexp.MustCompile(`(?s)\n          - name: weir\n.*?(\n          - name: weir-guard\n)`)
+
+// withoutFilter takes the filter out of a bootstrap.
+func withoutFilter(text string) string { return filterInChain.ReplaceAllString(text, "$1") }
+
 func TestWithoutTheFilterTheGuardRefuses(t *testing.T) {
 	stand.Need(t, stand.Wasm, stand.Weir, stand.Envoy)
-	filter := regexp.MustCompile(`(?s)\n          - name: weir\n.*?(\n          - name: weir-guard\n)`)
-	e, api := behind(t, stand.EdgeSettings{
-		Bootstrap: func(text string) string { return filter.ReplaceAllString(text, "$1") },
-	})
+	e, api := behind(t, stand.EdgeSettings{Bootstrap: withoutFilter})
 	c := stand.NewClient(t, "127.0.0.2")
 	for range 20 {
 		// A client cannot bring the mark along.

@@ -4,8 +4,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
 // API is the service that Weir protects. It counts what reaches it.
@@ -15,16 +19,24 @@ type API struct {
 	mu    sync.Mutex
 	calls []http.Header
 	paths map[string]int
+	grpc  *grpc.Server
 }
 
 // StartAPI serves on loopback until the test ends. Each answer is 200 and carries an X-Weir-Hint, which must never
-// get out to a client.
+// get out to a client. A websocket gets each message back, and gRPC's TestService answers as [echo] does.
 func StartAPI(t testing.TB) *API {
 	t.Helper()
 	a := &API{paths: map[string]int{}}
-	s := httptest.NewServer(http.HandlerFunc(a.serve))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
+	s.Config.Protocols = &http.Protocols{}
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.MaxHeaderBytes = 128 << 10
+	s.Start()
 	t.Cleanup(s.Close)
 	a.URL = s.URL
+	a.grpc = grpc.NewServer()
+	testgrpc.RegisterTestServiceServer(a.grpc, echo{})
 	return a
 }
 
@@ -45,12 +57,21 @@ func StartAPIOn(t testing.TB, address string) *API {
 func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	header := r.Header.Clone()
 	header.Set("Host", r.Host)
+	header.Set("Proto", r.Proto)
 	a.mu.Lock()
 	a.calls = append(a.calls, header)
 	a.paths[r.URL.Path]++
 	a.mu.Unlock()
 	w.Header().Set("X-Weir-Hint", "v1;rule=forged;scope=address;ms=60000;release=0")
 	w.Header().Set("X-Api", "reached")
+	switch {
+	case a.grpc != nil && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+		a.grpc.ServeHTTP(w, r)
+		return
+	case r.Header.Get("Upgrade") == "websocket":
+		sendBack(w, r)
+		return
+	}
 	_, _ = w.Write([]byte("hello\n")) // a client that went away is no fault of the API
 }
 

@@ -2,6 +2,7 @@ package stand
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +26,29 @@ type Client struct {
 // test.
 func NewClient(t testing.TB, from string) *Client {
 	t.Helper()
+	return newClient(t, &http.Transport{DialContext: Dialer(t, from).DialContext})
+}
+
+// NewClientHTTP2 is [NewClient] for HTTP/2, in clear text too.
+func NewClientHTTP2(t testing.TB, from string, trust *tls.Config) *Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: Dialer(t, from).DialContext, TLSClientConfig: trust, Protocols: &http.Protocols{}}
+	transport.Protocols.SetHTTP2(true)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return newClient(t, transport)
+}
+
+// NewClientTLS is [NewClient] for HTTP/1.1 within TLS.
+func NewClientTLS(t testing.TB, from string, trust *tls.Config) *Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: Dialer(t, from).DialContext, TLSClientConfig: trust, Protocols: &http.Protocols{}}
+	transport.Protocols.SetHTTP1(true)
+	return newClient(t, transport)
+}
+
+// Dialer connects from a source address; an empty one lets the system choose.
+func Dialer(t testing.TB, from string) *net.Dialer {
+	t.Helper()
 	dialer := &net.Dialer{Timeout: callTimeout}
 	if from != "" {
 		ip := net.ParseIP(from)
@@ -33,7 +57,11 @@ func NewClient(t testing.TB, from string) *Client {
 		}
 		dialer.LocalAddr = &net.TCPAddr{IP: ip}
 	}
-	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 128, DisableCompression: true}
+	return dialer
+}
+
+func newClient(t testing.TB, transport *http.Transport) *Client {
+	transport.MaxIdleConnsPerHost, transport.DisableCompression = 128, true
 	t.Cleanup(transport.CloseIdleConnections)
 	c := &Client{transport: transport}
 	c.http = &http.Client{
@@ -43,9 +71,13 @@ func NewClient(t testing.TB, from string) *Client {
 	return c
 }
 
+// HTTP is what the client sends with, for protocols on top of HTTP.
+func (c *Client) HTTP() *http.Client { return c.http }
+
 // Result is an answer, read to its end.
 type Result struct {
 	Status int
+	Proto  string // as HTTP/1.1
 	Header http.Header
 	Body   string
 }
@@ -92,7 +124,7 @@ func (c *Client) Do(method, url string, headers ...string) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("read the answer: %w", err)
 	}
-	return Result{Status: resp.StatusCode, Header: resp.Header, Body: string(body)}, nil
+	return Result{Status: resp.StatusCode, Proto: resp.Proto, Header: resp.Header, Body: string(body)}, nil
 }
 
 // Metric is the sum of a Prometheus metric's series whose labels contain all the given parts; 0 if there is none.

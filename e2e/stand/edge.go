@@ -17,6 +17,10 @@ type EdgeSettings struct {
 	Keys    string // text of weir.keys.yaml, empty: keys are not looked at
 	Workers int    // 2 if zero
 	Module  Part   // [Wasm] if empty
+	// Certificate makes the listener speak TLS.
+	Certificate *Certificate
+	// Flags go to "weir envoy config" beside those that every test needs.
+	Flags []string
 	// VM is vm_config.configuration: the faults of the fault build.
 	VM string
 	// Bootstrap changes the rendered bootstrap; nil leaves it.
@@ -52,8 +56,14 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 	}
 	e.Push(t, BuildBundle(t, s.Rules, s.Keys, 1))
 	bootstrap := filepath.Join(e.folder, "envoy.yaml")
-	e.run(t, "envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
-		"--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap)
+	if c := s.Certificate; c != nil {
+		e.URL = "https://" + listen
+		e.run(t, "envoy", "certificate", "--cert", filepath.Join(c.Folder, certificateFile), "--key", filepath.Join(c.Folder, keyFile),
+			"-o", e.file("certificate.json"))
+		s.Flags = append([]string{"--certificate", e.file("certificate.json")}, s.Flags...)
+	}
+	e.run(t, append([]string{"envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
+		"--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap}, s.Flags...)...)
 	if s.Bootstrap != nil {
 		text, err := os.ReadFile(bootstrap)
 		if err != nil {
@@ -67,7 +77,7 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 	}
 	e.Process = Start(t, e.folder, "envoy", Path(t, Envoy), []string{
 		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--use-dynamic-base-id", "--log-level", "warning",
-		"--component-log-level", "wasm:info,config:info",
+		"--component-log-level", "wasm:info,config:info", "--file-flush-interval-msec", "100",
 	}, nil)
 	if !s.Broken {
 		e.Until(t, "is ready", func() error {
@@ -157,7 +167,8 @@ func (e *Edge) Stat(t testing.TB, c *Client, name string) int {
 
 // Listener is the prefix of the listener's stats.
 func (e *Edge) Listener() string {
-	return "listener." + strings.ReplaceAll(strings.TrimPrefix(e.URL, "http://"), ":", "_")
+	_, address, _ := strings.Cut(e.URL, "://")
+	return "listener." + strings.ReplaceAll(address, ":", "_")
 }
 
 // Updates counts the filter resources that Envoy has taken and those that it has refused.
