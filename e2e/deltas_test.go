@@ -3,9 +3,12 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -254,5 +257,107 @@ func TestBadAnswersOfControlChangeNothing(t *testing.T) {
 	recovered, _ := h.Counter("weir_edge_recovered")
 	if n < 50 || recovered != 0 {
 		t.Errorf("asked %d times in a minute, recovered %d times", n, recovered)
+	}
+}
+
+// The same on a real Envoy: how it ticks, calls out and shares is its own.
+func TestEnvoyFollowsChangesOfKeys(t *testing.T) {
+	stand.Need(t, stand.Wasm, stand.Weir, stand.Envoy)
+	c := &control{}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	keyring := stand.NewKeyring(t)
+	old, young := keyring.Forge(t), keyring.Forge(t)
+	e, api := behind(t, stand.EdgeSettings{Workers: 4, Flags: []string{"--control", strings.TrimPrefix(server.URL, "http://"), "--node", "pop 1"}})
+	admin := stand.NewClient(t, "")
+	folder := t.TempDir()
+	push := func(release uint64, keys ...string) {
+		t.Helper()
+		path := filepath.Join(folder, "bundle")
+		if err := os.WriteFile(path, followed(t, release, 0, keys...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e.Push(t, path)
+		e.Until(t, "runs the release on all workers", func() error {
+			low, workers := e.Stat(t, admin, "wasmcustom.weir_edge_release_min"), e.Stat(t, admin, "wasmcustom.weir_edge_workers")
+			return unless(low == int(release) && workers >= 5, "release_min %d on %d VMs", low, workers)
+		})
+	}
+	// everywhere asks over enough connections to reach each worker.
+	everywhere := func(key string) map[int]int {
+		counts := map[int]int{}
+		for range 32 {
+			counts[stand.NewClient(t, "127.0.0.31").Get(t, e.URL+"/", "X-Api-Key: "+key).Status]++
+		}
+		return counts
+	}
+	push(2, old)
+	if got := fmt.Sprint(everywhere(old), everywhere(young)); got != "map[200:32] map[401:32]" {
+		t.Fatalf("before the change: old and young %s", got)
+	}
+	begin, calls := time.Now(), c.calls()
+	c.change(young, keyfilter.Issued)
+	c.change(old, keyfilter.Revoked)
+	e.Until(t, "knows the changes on all workers", func() error {
+		got := fmt.Sprint(everywhere(old), everywhere(young))
+		return unless(got == "map[401:32] map[200:32]", "old and young %s", got)
+	})
+	// Ticks are a second apart, and a tick late on a busy machine is late for all of them.
+	if took, asked := time.Since(begin), c.calls()-calls; float64(asked) > took.Seconds()+2 {
+		t.Errorf("%d calls in %v of 4 workers and the main thread, want one a second", asked, took)
+	}
+	c.mu.Lock()
+	last := c.asked[len(c.asked)-1]
+	c.mu.Unlock()
+	if !strings.HasSuffix(last, "&node=pop%201") {
+		t.Errorf("asked %s, want the node named", last)
+	}
+	// Shared data outlives the VMs: a push in which all start anew knows at once.
+	push(3, old)
+	if got := fmt.Sprint(everywhere(old), everywhere(young)); got != "map[401:32] map[200:32]" {
+		t.Errorf("after a push: old and young %s", got)
+	}
+	if api.Calls() == 0 {
+		t.Error("nothing reached the API")
+	}
+	t.Logf("changes were in force on 4 workers after %v", time.Since(begin).Round(10*time.Millisecond))
+}
+
+// A request that passed as unverified says so to the origin, and no client can say it.
+func TestTheOriginIsToldWhatIsUnverified(t *testing.T) {
+	stand.Need(t, stand.Wasm, stand.Weir, stand.Envoy)
+	keyring := stand.NewKeyring(t)
+	old := keyring.Forge(t)
+	e, api := behind(t, stand.EdgeSettings{Workers: 1})
+	admin := stand.NewClient(t, "")
+	content := bundle.Content{
+		Release: 2, Built: limit.Micros(time.Now().Add(-2 * staleAfter).UnixMicro()), // old when it comes
+		Gate: &bundle.Gate{KeyHeader: "x-api-key", HashKey: controlKey,
+			StaleAfter: limit.Micros(staleAfter.Microseconds()), Unverified: limit.Limit{Count: 3, Window: limit.Hour}},
+		KeyHashes: []uint64{edgeHash(old)},
+	}
+	encoded, err := bundle.Encode(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bundle")
+	if err := os.WriteFile(path, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.Push(t, path)
+	e.Until(t, "runs release 2", func() error {
+		got := e.Stat(t, admin, releaseGauge)
+		return unless(got == 2, "%s = %d", releaseGauge, got)
+	})
+	c := stand.NewClient(t, "127.0.0.32")
+	counts := map[int]int{}
+	for range 5 {
+		counts[c.Get(t, e.URL+"/", "X-Api-Key: "+keyring.Forge(t), "X-Weir-Class: valid").Status]++
+	}
+	if got := api.Last().Get("X-Weir-Class"); got != "unverified" || counts[200] != 3 || counts[429] != 2 {
+		t.Errorf("class %q, answers %v: want unverified, and the cap of 3", got, counts)
+	}
+	if r := c.Get(t, e.URL+"/", "X-Api-Key: "+old, "X-Weir-Class: unverified"); r.Status != 200 || api.Last().Get("X-Weir-Class") != "" {
+		t.Errorf("a known key: %d, class %q", r.Status, api.Last().Get("X-Weir-Class"))
 	}
 }

@@ -41,7 +41,7 @@ var (
 	keysKey   = []byte("weir.keys1")   // {u64 epoch, u64 base, u64 to, i64 confirmed}
 	listKey   = []byte("weir.list1")   // {u64 epoch, u64 base, u64 to, changes}
 	vmKey     = []byte("weir.vm1.00")  // {u64 nonce, u64 release, i64 at}
-	nodePath  = []byte("node\x00id")
+	nodePath  = []byte("xds\x00node\x00id")
 )
 
 // control follows what changes between bundles: which keys were issued and revoked, and how the other VMs are.

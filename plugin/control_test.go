@@ -98,7 +98,7 @@ func TestOneVMAsksForAll(t *testing.T) {
 func TestANodeIsNamedInTheCall(t *testing.T) {
 	h := newHost(t)
 	all := vms(t, 1, following(t, 7, 0))
-	h.properties["node.id"] = "pop 1/a&b"
+	h.properties["xds.node.id"] = "pop 1/a&b"
 	h.tickAll(all)
 	if path := h.sent[0].headers[":path"]; !strings.HasSuffix(path, "&node=pop%201%2Fa%26b") {
 		t.Errorf("asked %s", path)
