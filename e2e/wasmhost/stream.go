@@ -125,8 +125,7 @@ func (s *Stream) proceed() {
 	if h.opts.Guard && s.state[statePrefix+"weir_verdict"] != "1" {
 		s.reply(localReply{
 			status: 503, details: "rbac_access_denied_matched_policy[none]", grpc: -1, from: Guard,
-			body:    `{"code":"limiter_unavailable"}`,
-			headers: Headers{{"content-type", "application/problem+json"}, {"retry-after", "1"}},
+			body: unavailable, headers: unavailableHeaders,
 		})
 		return
 	}
@@ -171,8 +170,17 @@ func (s *Stream) filter() {
 // failStream is what Envoy answers for a stream whose VM has trapped, under failure policy FAIL_RELOAD.
 func (s *Stream) failStream() {
 	s.inRequest, s.inResponse = false, false
-	s.reply(localReply{status: 503, details: "wasm_fail_stream", grpc: 14, from: Envoy})
+	dead := localReply{status: 503, details: "wasm_fail_stream", grpc: 14, from: Envoy}
+	if s.host.opts.Guard {
+		dead.body, dead.headers = unavailable, unavailableHeaders
+	}
+	s.reply(dead)
 }
+
+// What Weir's bootstrap makes of Envoy's own 503, with a guard: the mapper of local_reply_config.
+const unavailable = `{"status":503,"code":"limiter_unavailable"}`
+
+var unavailableHeaders = Headers{{"content-type", "application/problem+json"}, {"retry-after", "1"}}
 
 // reply answers from inside Envoy. The response callback runs on local answers too, the module's own included.
 func (s *Stream) reply(r localReply) {
