@@ -36,35 +36,37 @@ func TestScenarios(t *testing.T) {
 	fmt.Printf("%s missing %d\n", line, missing)
 }
 
-// runOn plays scenarios on one target, telling of each that it starts. Scenarios with the same rules share a system: one
-// Envoy for each shape of configuration.
+// runOn plays scenarios on one target, telling of each that it starts. Scenarios of one shape share a system: one
+// Envoy for each configuration.
 func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, started func()) {
 	if target == scenario.Wasmhost {
 		for _, s := range all {
 			t.Run(s.Name, func(t *testing.T) {
 				started()
 				keyring, keys := issue(t, s)
-				p := player{s: s, on: newFilter(t, s, keyring), keys: keys, keyring: keyring, home: func(a string) string { return a }}
+				p := player{s: s, on: newFilter(t, s, keyring), keys: keys, keyring: keyring, virtual: true,
+					home: func(a string) string { return a }}
 				p.play(t)
 			})
 		}
 		return
 	}
-	groups := map[string][]*scenario.Scenario{}
-	var order []string
+	groups := map[shape][]*scenario.Scenario{}
+	var order []shape
 	for _, s := range all {
-		if groups[s.Rules] == nil {
-			order = append(order, s.Rules)
+		of := shapeOf(s)
+		if groups[of] == nil {
+			order = append(order, of)
 		}
-		groups[s.Rules] = append(groups[s.Rules], s)
+		groups[of] = append(groups[of], s)
 	}
 	valkey := ""
 	if target == scenario.Valkey {
 		valkey = stand.StartValkey(t).Address
 	}
 	number := 0
-	for _, rules := range order {
-		group := groups[rules]
+	for _, of := range order {
+		group := groups[of]
 		keyring := stand.NewKeyring(t)
 		keys := map[string]map[string]string{}
 		for _, s := range group {
@@ -73,9 +75,9 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, start
 		t.Run(group[0].Name+"-rules", func(t *testing.T) {
 			var on *served
 			if target == scenario.Envoy {
-				on = newEdge(t, rules, keyring.File())
+				on = newEdge(t, group[0], keyring.File())
 			} else {
-				on = newOrigin(t, rules, keyring.File(), valkey)
+				on = newOrigin(t, of.rules, keyring.File(), valkey)
 			}
 			for _, s := range group {
 				number++
@@ -87,6 +89,21 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, start
 			}
 		})
 	}
+}
+
+// shape is what scenarios must have in common to share a system.
+type shape struct {
+	rules   string
+	proxied bool
+	alone   string // the name of a scenario that wants a system of its own
+}
+
+func shapeOf(s *scenario.Scenario) shape {
+	of := shape{rules: s.Rules, proxied: s.Proxied}
+	if s.Alone() {
+		of.alone = s.Name
+	}
+	return of
 }
 
 func issue(t *testing.T, s *scenario.Scenario) (*stand.Keyring, map[string]string) {

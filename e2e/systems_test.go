@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,8 +18,8 @@ import (
 
 // needs lists what each target is made of.
 var needs = map[scenario.Target][]stand.Part{
-	scenario.Wasmhost: {stand.Wasm, stand.Weir},
-	scenario.Envoy:    {stand.Wasm, stand.Weir, stand.Envoy},
+	scenario.Wasmhost: {stand.Wasm, stand.FaultWasm, stand.Weir},
+	scenario.Envoy:    {stand.Wasm, stand.FaultWasm, stand.Weir, stand.Envoy},
 	scenario.Memory:   {stand.Weir},
 	scenario.Valkey:   {stand.Weir, stand.Valkey},
 }
@@ -26,6 +27,7 @@ var needs = map[scenario.Target][]stand.Part{
 // filter is the built module alone on a manual clock; what it lets on is answered with 200.
 type filter struct {
 	host *wasmhost.Host
+	vm   string // vm_config.configuration
 }
 
 func newFilter(t *testing.T, s *scenario.Scenario, keyring *stand.Keyring) *filter {
@@ -34,7 +36,15 @@ func newFilter(t *testing.T, s *scenario.Scenario, keyring *stand.Keyring) *filt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &filter{newHost(t, stand.Wasm, s.Workers, wasmhost.Config{Plugin: bundle})}
+	return &filter{newHost(t, moduleOf(s), s.Workers, wasmhost.Config{Plugin: bundle, VM: s.Fault}), s.Fault}
+}
+
+// moduleOf is the build of the filter that a scenario wants.
+func moduleOf(s *scenario.Scenario) stand.Part {
+	if s.Fault != "" {
+		return stand.FaultWasm
+	}
+	return stand.Wasm
 }
 
 // goEnv is the environment of the VMs, as the rendered configuration sets it.
@@ -95,17 +105,52 @@ func (f *filter) advance(d time.Duration) { f.host.Advance(d) }
 
 func (f *filter) apiCalls() int { return f.host.Reached() }
 
+func (f *filter) push(t *testing.T, b pushed) {
+	t.Helper()
+	err := f.host.Push(wasmhost.Config{Plugin: b.bundle(t), VM: f.vm, Env: goEnv})
+	switch {
+	case b.Refused && !errors.Is(err, wasmhost.ErrPush):
+		t.Errorf("%s: pushed: %v, want a refusal", b, err)
+	case !b.Refused && err != nil:
+		t.Errorf("%s: pushed: %v", b, err)
+	}
+}
+
+const (
+	virtualStep  = 100 * time.Millisecond
+	virtualSteps = 600
+)
+
+func (f *filter) until(t *testing.T, what string, answer func() error) {
+	t.Helper()
+	var err error
+	for range virtualSteps {
+		if err = answer(); err == nil {
+			return
+		}
+		f.host.Advance(virtualStep)
+	}
+	t.Fatalf("%s: not within %v: %v", what, virtualSteps*virtualStep, err)
+}
+
 // served is a system behind a URL.
 type served struct {
 	t       *testing.T
 	url     string
 	api     *stand.API
+	process *stand.Process // that answers
+	edge    *stand.Edge    // nil where there is none
+	lone    *stand.Callers
+	admin   *stand.Client
 	mu      sync.Mutex
 	clients map[string]*stand.Client
 }
 
-func newServed(t *testing.T, url string, api *stand.API) *served {
-	return &served{t: t, url: url, api: api, clients: map[string]*stand.Client{}}
+func newServed(t *testing.T, url string, api *stand.API, process *stand.Process) *served {
+	return &served{
+		t: t, url: url, api: api, process: process, lone: stand.NewCallers(), admin: stand.NewClient(t, ""),
+		clients: map[string]*stand.Client{},
+	}
 }
 
 func (s *served) client(from string) *stand.Client {
@@ -120,6 +165,10 @@ func (s *served) client(from string) *stand.Client {
 }
 
 func (s *served) send(r request) (answer, error) {
+	if r.alone {
+		got, err := s.lone.Do(r.from, r.method, s.url+r.path, r.headers...)
+		return answer{status: got.Status, header: got.Header, body: got.Body}, err
+	}
 	got, err := s.client(r.from).Do(r.method, s.url+r.path, r.headers...)
 	return answer{status: got.Status, header: got.Header, body: got.Body}, err
 }
@@ -130,6 +179,35 @@ func (s *served) advance(time.Duration) {
 
 func (s *served) apiCalls() int { return s.api.Calls() }
 
+func (s *served) until(t *testing.T, what string, answer func() error) {
+	t.Helper()
+	s.process.Until(t, what, answer)
+}
+
+// What tells which release an Envoy's VMs run, when each has said so: the first at the start, the others at a tick.
+var releaseGauges = []string{releaseGauge, "wasmcustom.weir_edge_release_min", "wasmcustom.weir_edge_release_max"}
+
+func (s *served) push(t *testing.T, b pushed) {
+	t.Helper()
+	_, before := s.edge.Updates(t, s.admin)
+	s.edge.PushBytes(t, b.bundle(t))
+	if b.Refused {
+		s.edge.Until(t, b.String()+" is refused", func() error {
+			_, refused := s.edge.Updates(t, s.admin)
+			return unless(refused > before, "%d refused", refused)
+		})
+		return
+	}
+	s.edge.Until(t, b.String()+" runs on all workers", func() error {
+		for _, name := range releaseGauges {
+			if got := s.edge.Stat(t, s.admin, name); got != b.Release {
+				return fmt.Errorf("%s = %d", name, got)
+			}
+		}
+		return nil
+	})
+}
+
 // loopback is whom an origin behind the test's Envoy believes.
 var loopback = []string{"127.0.0.0/8"}
 
@@ -138,16 +216,24 @@ func newOrigin(t *testing.T, rules, keys, valkey string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
 	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: rules, Keys: keys, Valkey: valkey})
-	return newServed(t, "http://"+o.Gateway, api)
+	return newServed(t, "http://"+o.Gateway, api, o.Process)
 }
 
-// newEdge is Envoy with the filter in front of an origin with counters in memory.
-func newEdge(t *testing.T, rules, keys string) *served {
+// newEdge is Envoy with the filter that a scenario wants, in front of an origin with counters in memory.
+func newEdge(t *testing.T, s *scenario.Scenario, keys string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
-	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: rules, Keys: keys, Trust: loopback})
-	e := stand.StartEdge(t, stand.EdgeSettings{Origin: o.Gateway, Rules: rules, Keys: keys})
-	return newServed(t, e.URL, api)
+	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: s.Rules, Keys: keys, Trust: loopback})
+	hops := 0
+	if s.Proxied {
+		hops = 1
+	}
+	e := stand.StartEdge(t, stand.EdgeSettings{
+		Origin: o.Gateway, Rules: s.Rules, Keys: keys, Module: moduleOf(s), VM: s.Fault, Hops: hops,
+	})
+	on := newServed(t, e.URL, api, e.Process)
+	on.edge = e
+	return on
 }
 
 // homeOf moves 127.0.y.z to 127.i.y.z, so that scenarios on one system never share a client.

@@ -59,7 +59,7 @@ func Parse(file string, text []byte, rulesFolder string) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", file, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
-	p := &parsing{file: file, rulesFolder: rulesFolder, s: &Scenario{File: file, Workers: 1}}
+	p := &parsing{file: file, rulesFolder: rulesFolder, s: &Scenario{File: file, Workers: 1}, applied: 1}
 	if len(doc.Docs) != 1 || doc.Docs[0].Body == nil {
 		return nil, Fault{file, 1, "want one document"}
 	}
@@ -70,10 +70,14 @@ func Parse(file string, text []byte, rulesFolder string) (*Scenario, error) {
 	return p.s, nil
 }
 
+// reserved are the names that stand for something else than an issued key.
+var reserved = []string{"forged", "long", "wide", "entries"}
+
 type parsing struct {
 	file        string
 	rulesFolder string
 	s           *Scenario
+	applied     int // release of the last bundle that was not refused
 	faults      []error
 }
 
@@ -147,6 +151,7 @@ func (p *parsing) number(n ast.Node, what string, least, most int) int {
 
 var (
 	nameForm   = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	faultForm  = regexp.MustCompile(`^(trap-on-path=/\S*|start-fails-after=[1-9]\d*|no-shared-data)$`)
 	windowForm = regexp.MustCompile(`^\d+/(\d+)(ms|s|m|h|d)$`)
 	units      = map[string]time.Duration{
 		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
@@ -155,6 +160,7 @@ var (
 
 func (p *parsing) scenario(n ast.Node) {
 	var steps, rules, targets ast.Node
+	var edgeOnly []ast.Node
 	seen := p.fields(n, "scenario", map[string]func(ast.Node){
 		"name": func(v ast.Node) {
 			if p.s.Name = p.text(v, "name"); !nameForm.MatchString(p.s.Name) {
@@ -163,25 +169,36 @@ func (p *parsing) scenario(n ast.Node) {
 		},
 		"why":     func(v ast.Node) { p.s.Why = p.text(v, "why") },
 		"targets": func(v ast.Node) { targets = v; p.targets(v) },
-		"rules":   func(v ast.Node) { rules = v; p.rules(v) },
+		"rules":   func(v ast.Node) { rules = v; p.s.Rules = p.rules(v) },
 		"keys": func(v ast.Node) {
 			for _, name := range p.texts(v, "keys") {
-				if !nameForm.MatchString(name) || name == "forged" || name == "long" || slices.Contains(p.s.Keys, name) {
-					p.fault(v, "keys: %q: want a new name of small letters, digits and single hyphens; not forged, long", name)
+				if !nameForm.MatchString(name) || slices.Contains(reserved, name) || slices.Contains(p.s.Keys, name) {
+					p.fault(v, "keys: %q: want a new name of small letters, digits and single hyphens; not %s",
+						name, strings.Join(reserved, ", "))
 				}
 				p.s.Keys = append(p.s.Keys, name)
 			}
 		},
 		"workers": func(v ast.Node) { p.s.Workers = p.number(v, "workers", 1, 16) },
+		"fault": func(v ast.Node) {
+			if p.s.Fault = p.text(v, "fault"); !faultForm.MatchString(p.s.Fault) {
+				p.fault(v, "fault: want trap-on-path=/path, start-fails-after=N or no-shared-data")
+			}
+			edgeOnly = append(edgeOnly, v)
+		},
+		"proxied": func(v ast.Node) { p.s.Proxied = p.yes(v, "proxied"); edgeOnly = append(edgeOnly, v) },
 		"steps":   func(v ast.Node) { steps = v },
 	})
+	for _, v := range edgeOnly {
+		p.wantEdge(v, "fault, proxied")
+	}
 	for _, need := range []string{"name", "why", "targets", "rules", "steps"} {
 		if !seen[need] {
 			p.fault(n, "%s: is missing", need)
 		}
 	}
 	if rules != nil && targets != nil && p.real() {
-		p.windows(rules)
+		p.windows(rules, p.s.Rules)
 	}
 	if steps != nil {
 		list := p.items(steps, "steps")
@@ -212,37 +229,53 @@ func (p *parsing) real() bool {
 	return slices.ContainsFunc(p.s.Targets, func(t Target) bool { return !t.Virtual() })
 }
 
-// rules takes a list of rules, or the name of a file that holds a whole rules file.
-func (p *parsing) rules(v ast.Node) {
+// wantEdge refuses what only an edge can do, if a target has none.
+func (p *parsing) wantEdge(n ast.Node, what string) {
+	if p.s.On(Memory) || p.s.On(Valkey) {
+		p.fault(n, "%s: only for targets with an edge (wasmhost, envoy)", what)
+	}
+}
+
+// yes reads true or false.
+func (p *parsing) yes(v ast.Node, what string) bool {
+	b, isBool := v.(*ast.BoolNode)
+	if !isBool {
+		p.fault(v, "%s: want true or false", what)
+		return false
+	}
+	return b.Value
+}
+
+// rules takes a list of rules, or the name of a file that holds a whole rules file, and returns a rules file's text.
+func (p *parsing) rules(v ast.Node) string {
 	if _, list := v.(*ast.SequenceNode); list {
 		var rules any
 		if err := yaml.NodeToValue(v, &rules, yaml.UseOrderedMap()); err != nil {
 			p.fault(v, "rules: %v", err)
-			return
+			return ""
 		}
 		text, err := yaml.Marshal(yaml.MapSlice{{Key: "version", Value: 1}, {Key: "rules", Value: rules}})
 		if err != nil {
 			p.fault(v, "rules: %v", err)
 		}
-		p.s.Rules = string(text)
-		return
+		return string(text)
 	}
 	name := p.text(v, "rules")
 	if !nameForm.MatchString(name) {
 		p.fault(v, "rules: want a list of rules, or the name of a file in the folder rules")
-		return
+		return ""
 	}
 	text, err := os.ReadFile(filepath.Join(p.rulesFolder, name+".yaml"))
 	if err != nil {
 		p.fault(v, "rules: no file rules/%s.yaml", name)
 	}
-	p.s.Rules = string(text)
+	return string(text)
 }
 
 // windows refuses limits that a real clock could move within a run.
-func (p *parsing) windows(rules ast.Node) {
+func (p *parsing) windows(rules ast.Node, text string) {
 	var all any
-	if err := yaml.Unmarshal([]byte(p.s.Rules), &all); err != nil {
+	if err := yaml.Unmarshal([]byte(text), &all); err != nil {
 		p.fault(rules, "rules: %v", err)
 		return
 	}

@@ -82,11 +82,34 @@ func TestBrokenScenarioNamesTheLine(t *testing.T) {
 		"bad duration":            {"advance: 1s", "advance: 1", "x.yaml:18: advance: want a duration"},
 		"advance with a send":     {"- advance: 1s", "- advance: 1s\n  times: 2", "x.yaml:18: step: advance stands alone"},
 		"bad expression":          {`"~a+"`, `"~a("`, "x.yaml:17: header: error parsing regexp"},
-		"parallel on a host":      {"worker: each", "parallel: true", "x.yaml:15: send: parallel wants targets in real time"},
+		"parallel with a header":  {"worker: each", "parallel: true", "x.yaml:15: send: parallel wants no await and no expected header"},
 		"relative path":           {"path: /search", "path: search", "x.yaml:15: path: want one that begins with /"},
 		"rules file is not there": {good[strings.Index(good, "rules:"):strings.Index(good, "keys:")], "rules: nothing\n", "x.yaml:4: rules: no file rules/nothing.yaml"},
 		"field twice":             {"workers: 2", "workers: 2\nworkers: 3", "already defined"},
 		"times of nothing":        {"times: 4", "times: 0", "x.yaml:16: times: want an integer from 1"},
+		"unheard-of fault":        {"workers: 2", "fault: burn", "x.yaml:12: fault: want trap-on-path=/path"},
+		"fault without an edge":   {"[wasmhost]", "[wasmhost, memory]\nfault: no-shared-data", "x.yaml:4: fault, proxied: only for targets with an edge"},
+		"proxied maybe":           {"workers: 2", "proxied: 1", "x.yaml:12: proxied: want true or false"},
+		"proxied without an edge": {"[wasmhost]", "[valkey]\nproxied: true", "x.yaml:4: fault, proxied: only for targets with an edge"},
+		"path in a list":          {"path: /search", "path: [/search, a]", "x.yaml:15: path: want one that begins with /"},
+		"no path":                 {"path: /search", "path: []", "x.yaml:15: path: want one that begins with /"},
+		"few counts":              {"{200: 3, 429: 1,", "{200: some, 429: lots,", `x.yaml:17: expect: "lots": want a number, some or any`},
+		"open counts of too many": {"{200: 3, 429: 1,", "{200: 4, 429: some,", "x.yaml:14: expect: counts 5 or more answers of 4"},
+		"calls at the API":        {"api: 3", "api: some", "x.yaml:17: api: want an integer from 0"},
+		"push and send":           {"- advance: 1s", "- push: {release: 2}\n  times: 2", "x.yaml:18: step: push stands alone"},
+		"push of nothing":         {"- advance: 1s", "- push: {as: good}", "x.yaml:18: push: want a release"},
+		"push of an old release":  {"- advance: 1s", "- push: {release: 2}\n- push: {release: 2}", "x.yaml:19: release: want an integer from 3"},
+		"push of the first":       {"- advance: 1s", "- push: {release: 1}", "x.yaml:18: release: want an integer from 2"},
+		"push of another shape":   {"- advance: 1s", "- push: {release: 2, as: round}", `x.yaml:18: as: "round": want one of good`},
+		"unknown push field":      {"- advance: 1s", "- push: {release: 2, force: true}", `x.yaml:18: push: unknown field "force"`},
+		"damage that is taken":    {"- advance: 1s", "- push: {release: 2, as: damaged}", "x.yaml:18: push: a bundle that is damaged must be refused"},
+		"newer that is taken":     {"- advance: 1s", "- push: {release: 2, as: newer-format, refused: false}", "x.yaml:18: push: a bundle that is newer-format must be refused"},
+		"push without a file":     {"- advance: 1s", "- push: {release: 2, rules: nothing}", "x.yaml:18: rules: no file rules/nothing.yaml"},
+		"await and expect":        {"  times: 4", "  await: {status: 200, meanwhile: [503]}", "x.yaml:14: step: want one of advance, push, await, expect"},
+		"await of nothing":        {"- advance: 1s", "- await: {status: 200}", "x.yaml:18: await: want a status, and others meanwhile"},
+		"await of what is there":  {"- advance: 1s", "- await: {status: 200, meanwhile: [200]}", "x.yaml:18: await: want a status, and others meanwhile"},
+		"await of no status":      {"- advance: 1s", "- await: {status: 20, meanwhile: [503]}", "x.yaml:18: status: want an integer from 100 to 599"},
+		"unknown await field":     {"- advance: 1s", "- await: {status: 200, meanwhile: [503], until: 1}", `x.yaml:18: await: unknown field "until"`},
 	} {
 		t.Run(what, func(t *testing.T) {
 			text := strings.Replace(good, c.old, c.new, 1)
@@ -98,6 +121,64 @@ func TestBrokenScenarioNamesTheLine(t *testing.T) {
 				t.Errorf("error\n%v\ndoes not say\n%s", err, c.want)
 			}
 		})
+	}
+}
+
+const broken = `name: broken
+why: a filter that dies takes nobody along
+targets: [wasmhost, envoy]
+rules: [{name: flood, where: edge, by: [address], algorithm: token-bucket, limit: 5/1h}]
+fault: trap-on-path=/trap
+proxied: true
+steps:
+- {from: 2001:db8::/64, send: {path: [/, /trap], parallel: true}, times: 9, expect: {200: any, 503: some, api: passed}}
+- await: {status: 200, meanwhile: [503, 429]}
+  times: 7
+- push: {release: 2}
+- push: {release: 3, as: damaged, refused: true, rules: [{name: flood, where: edge, by: [address], algorithm: token-bucket, limit: 7/1h}]}
+- push: {release: 3, as: newer-section}
+- expect: {200: 1}
+`
+
+func TestFaultsPushesAndAwaitsRead(t *testing.T) {
+	s, err := Parse("x.yaml", []byte(broken), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Proxied || s.Fault != "trap-on-path=/trap" || !s.Alone() || len(s.Steps) != 6 {
+		t.Errorf("read %+v", s)
+	}
+	mixed, await, good, damaged, newer := s.Steps[0], s.Steps[1], s.Steps[2].Push, s.Steps[3].Push, s.Steps[4].Push
+	if !mixed.From.Network() || len(mixed.Send.Paths) != 2 || mixed.Expect.Status[200] != Any ||
+		mixed.Expect.Status[503] != Some || mixed.Expect.API != Passed {
+		t.Errorf("first step %+v", mixed)
+	}
+	if await.Await.Status != 200 || len(await.Await.Meanwhile) != 2 || await.Times != 7 {
+		t.Errorf("await %+v", await)
+	}
+	if *good != (Push{Release: 2, As: Good, Rules: s.Rules}) || *newer != (Push{Release: 3, As: NewerSection, Rules: s.Rules}) {
+		t.Errorf("pushes %+v, %+v", good, newer)
+	}
+	if damaged.As != Damaged || !damaged.Refused || damaged.Release != 3 || !strings.Contains(damaged.Rules, "limit: 7/1h") {
+		t.Errorf("push %+v", damaged)
+	}
+}
+
+// What a step may say hangs on the targets.
+func TestBrokenPushNamesTheLine(t *testing.T) {
+	for what, c := range map[string]struct{ old, new, want string }{
+		"short window in a push": {"limit: 7/1h", "limit: 7/1s", "x.yaml:12: rules: limit 7/1s: targets in real time want windows of 1h"},
+		"push without an edge":   {"[wasmhost, envoy]", "[wasmhost, envoy, memory]", "x.yaml:11: push: only for targets with an edge"},
+		"foreign address":        {"proxied: true", "proxied: false", "x.yaml:8: from: targets in real time want addresses of 127.0.0.0/16"},
+		"parallel await":         {"  times: 7", "  send: {parallel: true}", "x.yaml:10: send: parallel wants no await"},
+	} {
+		text := strings.Replace(broken, c.old, c.new, 1)
+		if text == broken {
+			t.Fatalf("%s: the fixture changes nothing", what)
+		}
+		if _, err := Parse("x.yaml", []byte(text), ""); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error\n%v\ndoes not say\n%s", what, err, c.want)
+		}
 	}
 }
 

@@ -99,7 +99,39 @@ func (c *Client) Try(url string, headers ...string) (Result, error) {
 
 // Do sends a request without a body.
 func (c *Client) Do(method, url string, headers ...string) (Result, error) {
-	req, err := http.NewRequestWithContext(context.Background(), method, url, nil)
+	return do(context.Background(), c.http, method, url, headers)
+}
+
+// Callers sends each request from an address of its own over a connection of its own, which is closed after the answer.
+// It is for many addresses: no connection is left behind.
+type Callers struct{ http *http.Client }
+
+// callerKey is the context's key of the source address.
+type callerKey struct{}
+
+// NewCallers needs no end.
+func NewCallers() *Callers {
+	return &Callers{&http.Client{Timeout: callTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			from, _ := ctx.Value(callerKey{}).(net.IP)
+			dialer := net.Dialer{Timeout: callTimeout, LocalAddr: &net.TCPAddr{IP: from}}
+			return dialer.DialContext(ctx, network, address)
+		},
+	}}}
+}
+
+// Do sends a request without a body from an address of 127.0.0.0/8.
+func (c *Callers) Do(from, method, url string, headers ...string) (Result, error) {
+	ip := net.ParseIP(from)
+	if ip == nil {
+		return Result{}, fmt.Errorf("client address %q", from)
+	}
+	return do(context.WithValue(context.Background(), callerKey{}, ip), c.http, method, url, headers)
+}
+
+func do(ctx context.Context, client *http.Client, method, url string, headers []string) (Result, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return Result{}, err
 	}
@@ -115,7 +147,7 @@ func (c *Client) Do(method, url string, headers ...string) (Result, error) {
 		}
 		req.Header[name] = append(req.Header[name], value) // the case of the name stays
 	}
-	resp, err := c.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return Result{}, err
 	}

@@ -1,10 +1,12 @@
 package stand
 
 import (
+	"encoding/base64"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ type EdgeSettings struct {
 	Rules   string // text of weir.rules.yaml
 	Keys    string // text of weir.keys.yaml, empty: keys are not looked at
 	Workers int    // 2 if zero
+	Hops    int    // trusted proxies in front of it
 	Module  Part   // [Wasm] if empty
 	// Certificate makes the listener speak TLS.
 	Certificate *Certificate
@@ -63,7 +66,7 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 		s.Flags = append([]string{"--certificate", e.file("certificate.json")}, s.Flags...)
 	}
 	e.run(t, append([]string{"envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
-		"--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap}, s.Flags...)...)
+		"--hops", strconv.Itoa(s.Hops), "--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap}, s.Flags...)...)
 	if s.Bootstrap != nil {
 		text, err := os.ReadFile(bootstrap)
 		if err != nil {
@@ -126,6 +129,20 @@ func (e *Edge) Push(t testing.TB, bundle string) {
 		args = append(args, "--vm-config", e.vm)
 	}
 	e.run(t, args...)
+}
+
+// bundleValue is where the filter's resource holds the bundle.
+var bundleValue = regexp.MustCompile(`"value": "[A-Za-z0-9+/=]{40,}"`)
+
+// PushBytes puts any bytes in the bundle's place in the filter's resource.
+func (e *Edge) PushBytes(t testing.TB, bundle []byte) {
+	t.Helper()
+	e.Replace(t, func(text string) string {
+		if n := len(bundleValue.FindAllString(text, -1)); n != 1 {
+			t.Fatalf("the filter's resource holds %d bundles, want 1", n)
+		}
+		return bundleValue.ReplaceAllString(text, `"value": "`+base64.StdEncoding.EncodeToString(bundle)+`"`)
+	})
 }
 
 // Replace edits the filter's resource as text and renames the result into place: for what weir itself refuses to write.
