@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +81,27 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatalf("signal %v to %s: %v", s, p.name, err)
 	}
+}
+
+// Resident is the memory in bytes that the process has in RAM, as Linux tells it; 0 on other systems.
+func (p *Process) Resident(t testing.TB) int64 {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatalf("memory of %s: %v", p.name, err)
+	}
+	fields := strings.Fields(string(text)) // size, resident, …, in pages
+	if len(fields) < 2 {
+		t.Fatalf("memory of %s: %q", p.name, text)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		t.Fatalf("memory of %s: %v", p.name, err)
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 // Log is all that the process has written so far.

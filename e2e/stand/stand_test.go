@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,6 +92,9 @@ func TestProcessEndsWithItsTest(t *testing.T) {
 			}
 			return nil
 		})
+		if n := p.Resident(t); runtime.GOOS == "linux" && (n < 1<<16 || n > 1<<30) {
+			t.Errorf("a shell of %d bytes", n)
+		}
 		p.Signal(t, syscall.SIGSTOP) // a stopped process must end too
 	})
 	select {
