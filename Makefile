@@ -68,7 +68,7 @@ unit: build/weir-edge.wasm
 # what fails in full.
 define verbose
 	@echo '$(2): running, log in build/$(2).log'
-	@go test -count=1 -timeout 20m -v $(1) >build/$(2).log 2>&1 || { cat build/$(2).log; exit 1; }
+	@go test -count=1 -timeout 30m -v $(1) >build/$(2).log 2>&1 || { cat build/$(2).log; exit 1; }
 	@grep -E '^ok|scenarios:|bound: |control: |vectors: |NOT TESTED' build/$(2).log
 endef
 
