@@ -19,7 +19,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build run replay test check-fast test-wasm vectors e2e fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build run replay test check-fast test-wasm vectors e2e soak fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,10 @@ vectors-386:
 
 e2e: tools build ## Scenarios on the built filter, real Envoy, real Valkey; prints how many ran on which target
 	$(call verbose,./e2e/...,e2e)
+
+SOAK ?= 20m
+soak: tools build ## Everything an attacker has, at once on a real Envoy, for SOAK=20m: answers, memory, no reload
+	@CI=true go test -count=1 -timeout 3h -v -run 'TestSoak$$' ./e2e -args -soak $(SOAK)
 
 test-wasm: tools build ## The built filter alone: its imports and exports, our wazero host, the scenarios on it
 	@go test -count=1 ./plugin/... ./e2e/wasmhost/...

@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/weirproject/weir/e2e/stand"
@@ -160,5 +162,43 @@ func TestTwoHundredPushesOfAMegabyteLeaveNothing(t *testing.T) {
 	}
 	if made := h.Created() - vms; made != pushes-settled-1 {
 		t.Errorf("%d pushes made %d VMs, want one canary each", pushes-settled-1, made)
+	}
+}
+
+const (
+	envoyPushes = 24
+	// settledPush is from when on Envoy's memory is compared: allocators and V8 find their size before.
+	settledPush = 9
+	// pushGrowth bounds in bytes what the pushes after that may leave: a copy of each bundle in one place would be 14 MB.
+	pushGrowth = 8 << 20
+)
+
+// Envoy frees what a push replaces only for filters that let go of it.
+func TestPushesLeaveNothingInEnvoy(t *testing.T) {
+	stand.Need(t, stand.Wasm, stand.Weir, stand.Envoy)
+	m := newMegabyte(t)
+	e, _ := behind(t, stand.EdgeSettings{Workers: 2})
+	admin, c := stand.NewClient(t, ""), stand.NewClient(t, "127.0.0.41")
+	path := filepath.Join(t.TempDir(), "bundle")
+	var settled, last int64
+	for i := range envoyPushes {
+		if err := os.WriteFile(path, m.release(t, uint64(i+2), 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e.Push(t, path)
+		e.Until(t, fmt.Sprintf("runs push %d", i), func() error {
+			got := e.Stat(t, admin, releaseGauge)
+			return unless(got == i+2, "%s = %d", releaseGauge, got)
+		})
+		if r := c.Get(t, e.URL+"/"); r.Status != 200 {
+			t.Fatalf("push %d: status %d", i, r.Status)
+		}
+		if last = e.Resident(t); i == settledPush {
+			settled = last
+		}
+	}
+	t.Logf("resident %.1f MiB after %d pushes of 1 MB, %.1f MiB after %d", float64(settled)/(1<<20), settledPush+1, float64(last)/(1<<20), envoyPushes)
+	if last-settled > pushGrowth {
+		t.Errorf("Envoy grew by %d bytes over %d pushes, want at most %d", last-settled, envoyPushes-settledPush-1, pushGrowth)
 	}
 }
