@@ -6,6 +6,8 @@ SHELL := /bin/sh
 # make run: STORE=memory needs no Valkey, ENVOY=no runs the origin alone.
 STORE ?= valkey
 ENVOY ?= yes
+# make images: their tag.
+TAG ?= dev
 # make bench: runs of each benchmark (benchstat wants 6 or more), which ones, and of which packages.
 COUNT ?= 6
 BENCH ?= .
@@ -15,14 +17,16 @@ FUZZTIME ?= 5m
 FUZZ ?= ./...
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# What the surroundings say, before targets say so themselves: a laptop may do without a container engine.
+CI_OUTSIDE := $(CI)
 CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build run replay test check-fast test-wasm vectors e2e soak fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Fetch the pinned Envoy, Valkey and linter into .tools (WEIR_ENVOY=, WEIR_VALKEY= bring your own)
 	@sh .ci/tools/fetch
@@ -43,6 +47,26 @@ build/weir: FORCE
 	@[ -e $@ ] || echo 'building $@ ...'
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./origin/cmd/weir
 
+images: tools build ## Write the container images into build/images/ and tell their digests; needs no engine
+	@go run ./envoy/mkimages -o build/images -tag '$(TAG)'
+
+COMPOSE = $$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose) -p weir -f envoy/compose.yaml
+compose compose-down: export WEIR_TAG = $(TAG)
+compose compose-down: export WEIR_FILES = $(CURDIR)/build/compose/files
+
+compose: images ## Run the system in containers, the edge on 127.0.0.1:8080 (WEIR_PORT=)
+	@for image in weir weir-envoy weir-valkey; do docker load -q -i build/images/$$image.tar || exit 1; done
+	@envoy/compose/prepare build/compose
+	@$(COMPOSE) up -d
+	@echo 'waiting for the edge to be healthy ...'
+	@edge=$$($(COMPOSE) ps -q edge); tries=120; \
+		until [ "$$(docker inspect -f '{{.State.Health.Status}}' $$edge)" = healthy ]; do \
+			tries=$$((tries - 1)); [ $$tries -gt 0 ] || { $(COMPOSE) logs --tail 20; exit 1; }; sleep 1; \
+		done
+
+compose-down: ## End what make compose started
+	@$(COMPOSE) down --volumes
+
 RUN_TOOLS := $(if $(filter no,$(ENVOY)),,envoy) $(if $(filter memory,$(STORE)),,valkey)
 RUN_BUILD := build/weir $(if $(filter no,$(ENVOY)),,build/weir-edge.wasm)
 
@@ -53,15 +77,15 @@ run: $(RUN_BUILD) ## Run the whole system on loopback ports (STORE=memory, ENVOY
 # In these a missing part is a fault, not a reason to skip.
 test test-wasm vectors e2e: export CI = true
 
-test: tools build lint unit vectors e2e ## Everything: lint, unit tests under the race detector, vectors on all targets, e2e on real parts
+test: tools build lint unit vectors e2e test-container ## Everything: lint, unit tests under the race detector, vectors on all targets, e2e on real parts
 
-# The edge's engine has one goroutine, so the race detector would only cost a minute there; what counts allocations
-# runs without it everywhere, since it allocates itself.
+# The edge's engine and what packs images have one goroutine, so the race detector would only cost a minute there; what
+# counts allocations runs without it everywhere, since it allocates itself.
 unit: export WEIR_WASM = $(CURDIR)/build/weir-edge.wasm
 unit: build/weir-edge.wasm
 	@command -v cc >/dev/null || command -v gcc >/dev/null || { echo 'make unit: the race detector needs a C compiler: install gcc or clang (Debian: apt install gcc libc6-dev)' >&2; exit 1; }
-	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/wasmvectors')
-	@go test ./edge/...
+	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/mkimages' -e '/wasmvectors')
+	@go test ./edge/... ./envoy/mkimages
 	@go test -run Alloc $(UNIT) >build/alloc.log 2>&1 || { cat build/alloc.log; exit 1; }
 
 # verbose runs `go test -v $(1)` into the log build/$(2).log, which is long: what passes is told by its summary lines,
@@ -84,7 +108,12 @@ vectors-386:
 	$(call verbose,./shared/limit,vectors-386)
 
 e2e: tools build ## Scenarios on the built filter, real Envoy, real Valkey; prints how many ran on which target
-	$(call verbose,./e2e/...,e2e)
+	$(call verbose,-skip 'TestScenarios/container|TestContainers' ./e2e/...,e2e)
+
+# Where none answers, that is fatal under CI=true from outside; on a laptop the output says NOT TESTED.
+test-container: export CI = $(CI_OUTSIDE)
+test-container: images ## Scenarios with Envoy, origin and Valkey each in a container; the compose file (needs a container engine)
+	$(call verbose,-run 'TestScenarios/container|TestContainers' ./e2e,test-container)
 
 SOAK ?= 20m
 soak: tools build ## Everything an attacker has, at once on a real Envoy, for SOAK=20m: answers, memory, no reload

@@ -61,8 +61,11 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, start
 		groups[of] = append(groups[of], s)
 	}
 	valkey := ""
-	if target == scenario.Valkey {
+	switch target {
+	case scenario.Valkey:
 		valkey = stand.StartValkey(t).Address
+	case scenario.Container:
+		valkey = stand.StartValkeyContained(t).Address
 	}
 	number := 0
 	for _, of := range order {
@@ -74,9 +77,12 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, start
 		}
 		t.Run(group[0].Name+"-rules", func(t *testing.T) {
 			var on *served
-			if target == scenario.Envoy {
+			switch target {
+			case scenario.Envoy:
 				on = newEdge(t, group[0], keyring.File())
-			} else {
+			case scenario.Container:
+				on = newContained(t, group[0], keyring.File(), valkey)
+			default:
 				on = newOrigin(t, of.rules, keyring.File(), valkey)
 			}
 			for _, s := range group {

@@ -18,10 +18,11 @@ import (
 
 // needs lists what each target is made of.
 var needs = map[scenario.Target][]stand.Part{
-	scenario.Wasmhost: {stand.Wasm, stand.FaultWasm, stand.Weir},
-	scenario.Envoy:    {stand.Wasm, stand.FaultWasm, stand.Weir, stand.Envoy},
-	scenario.Memory:   {stand.Weir},
-	scenario.Valkey:   {stand.Weir, stand.Valkey},
+	scenario.Wasmhost:  {stand.Wasm, stand.FaultWasm, stand.Weir},
+	scenario.Envoy:     {stand.Wasm, stand.FaultWasm, stand.Weir, stand.Envoy},
+	scenario.Container: {stand.Engine, stand.WeirImage, stand.EdgeImage, stand.ValkeyImage, stand.Weir},
+	scenario.Memory:    {stand.Weir},
+	scenario.Valkey:    {stand.Weir, stand.Valkey},
 }
 
 // filter is the built module alone on a manual clock; what it lets on is answered with 200.
@@ -224,16 +225,34 @@ func newEdge(t *testing.T, s *scenario.Scenario, keys string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
 	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: s.Rules, Keys: keys, Trust: loopback})
-	hops := 0
-	if s.Proxied {
-		hops = 1
-	}
 	e := stand.StartEdge(t, stand.EdgeSettings{
-		Origin: o.Gateway, Rules: s.Rules, Keys: keys, Module: moduleOf(s), VM: s.Fault, Hops: hops,
+		Origin: o.Gateway, Rules: s.Rules, Keys: keys, Module: moduleOf(s), VM: s.Fault, Hops: hops(s),
 	})
 	on := newServed(t, e.URL, api, e.Process)
 	on.edge = e
 	return on
+}
+
+// newContained is newEdge with each part in a container of its own, and counters in Valkey. The containers share the
+// host's network, so that Envoy sees each client's own address of 127.0.0.0/8.
+func newContained(t *testing.T, s *scenario.Scenario, keys, valkey string) *served {
+	t.Helper()
+	api := stand.StartAPI(t)
+	o := stand.StartOrigin(t, stand.OriginSettings{
+		Upstream: api.URL, Rules: s.Rules, Keys: keys, Valkey: valkey, Trust: loopback, Contained: true,
+	})
+	e := stand.StartEdge(t, stand.EdgeSettings{Origin: o.Gateway, Rules: s.Rules, Keys: keys, Hops: hops(s), Contained: true})
+	on := newServed(t, e.URL, api, e.Process)
+	on.edge = e
+	return on
+}
+
+// hops is how many proxies Envoy believes.
+func hops(s *scenario.Scenario) int {
+	if s.Proxied {
+		return 1
+	}
+	return 0
 }
 
 // homeOf moves 127.0.y.z to 127.i.y.z, so that scenarios on one system never share a client.

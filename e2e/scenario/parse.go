@@ -215,7 +215,7 @@ func (p *parsing) targets(v ast.Node) {
 	for _, text := range p.texts(v, "targets") {
 		t := Target(text)
 		if !slices.Contains(Targets, t) || p.s.On(t) {
-			p.fault(v, "targets: %q: want each at most once of wasmhost, envoy, memory, valkey", text)
+			p.fault(v, "targets: %q: want each at most once of wasmhost, envoy, container, memory, valkey", text)
 		}
 		p.s.Targets = append(p.s.Targets, t)
 	}

@@ -12,16 +12,17 @@ import (
 // Target is a system that runs scenarios.
 type Target string
 
-// The targets. Containers join with the edge's images.
+// The targets.
 const (
-	Wasmhost Target = "wasmhost" // the filter alone on a manual clock
-	Envoy    Target = "envoy"    // real Envoy, filter, guard and origin
-	Memory   Target = "memory"   // the origin alone, counters in its memory
-	Valkey   Target = "valkey"   // the origin alone, counters in Valkey
+	Wasmhost  Target = "wasmhost"  // the filter alone on a manual clock
+	Envoy     Target = "envoy"     // real Envoy, filter, guard and origin
+	Container Target = "container" // the same from their images, each in a container, counters in Valkey in another
+	Memory    Target = "memory"    // the origin alone, counters in its memory
+	Valkey    Target = "valkey"    // the origin alone, counters in Valkey
 )
 
 // Targets are all targets in the order that summaries show them.
-var Targets = []Target{Wasmhost, Envoy, Memory, Valkey}
+var Targets = []Target{Wasmhost, Envoy, Container, Memory, Valkey}
 
 // Virtual tells whether a target's time is moved by the scenario.
 func (t Target) Virtual() bool { return t == Wasmhost }

@@ -30,6 +30,9 @@ type EdgeSettings struct {
 	Bootstrap func(text string) string
 	// Broken starts Envoy without waiting for its listener.
 	Broken bool
+	// Contained runs it from its image, on the host's network, with that image's own module and without a certificate. Its
+	// access log goes to its log then.
+	Contained bool
 }
 
 // Edge is a running Envoy with Weir's filter.
@@ -41,6 +44,7 @@ type Edge struct {
 	weir   string
 	module string
 	vm     string
+	inside bool // a container
 }
 
 // StartEdge renders the configuration as an operator would, with the weir binary, and waits until Envoy is ready.
@@ -55,18 +59,28 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 	listen, admin := Loopback(t), Loopback(t)
 	e := &Edge{
 		URL: "http://" + listen, Admin: "http://" + admin, folder: t.TempDir(),
-		weir: Path(t, Weir), module: Path(t, s.Module), vm: s.VM,
+		weir: Path(t, Weir), vm: s.VM, inside: s.Contained,
+	}
+	accessLog := e.file("access.log")
+	if s.Contained {
+		if s.Certificate != nil || s.Module != Wasm {
+			t.Fatal("a contained edge has its image's module and no certificate")
+		}
+		e.module, accessLog = "/opt/weir/weir-edge.wasm", "/dev/stdout"
+		open(t, e.folder)
+	} else {
+		e.module = Path(t, s.Module)
 	}
 	e.Push(t, BuildBundle(t, s.Rules, s.Keys, 1))
 	bootstrap := filepath.Join(e.folder, "envoy.yaml")
 	if c := s.Certificate; c != nil {
 		e.URL = "https://" + listen
-		e.run(t, "envoy", "certificate", "--cert", filepath.Join(c.Folder, certificateFile), "--key", filepath.Join(c.Folder, keyFile),
+		e.run(t, nil, "envoy", "certificate", "--cert", filepath.Join(c.Folder, certificateFile), "--key", filepath.Join(c.Folder, keyFile),
 			"-o", e.file("certificate.json"))
 		s.Flags = append([]string{"--certificate", e.file("certificate.json")}, s.Flags...)
 	}
-	e.run(t, append([]string{"envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
-		"--hops", strconv.Itoa(s.Hops), "--filter", e.file("filter.json"), "--access-log", e.file("access.log"), "-o", bootstrap}, s.Flags...)...)
+	e.run(t, nil, append([]string{"envoy", "config", "--edge", listen, "--origin", s.Origin, "--admin", admin,
+		"--hops", strconv.Itoa(s.Hops), "--filter", e.file("filter.json"), "--access-log", accessLog, "-o", bootstrap}, s.Flags...)...)
 	if s.Bootstrap != nil {
 		text, err := os.ReadFile(bootstrap)
 		if err != nil {
@@ -78,10 +92,17 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 		}
 		writeFile(t, bootstrap, []byte(changed))
 	}
-	e.Process = Start(t, e.folder, "envoy", Path(t, Envoy), []string{
-		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--use-dynamic-base-id", "--log-level", "warning",
+	args := []string{
+		"-c", bootstrap, "--concurrency", strconv.Itoa(s.Workers), "--log-level", "warning",
 		"--component-log-level", "wasm:info,config:info", "--file-flush-interval-msec", "100",
-	}, nil)
+	}
+	if s.Contained {
+		e.Process = StartContainer(t, e.folder, Container{
+			Name: "envoy", Image: EdgeImage, Mounts: []string{e.folder + ":" + e.folder}, Args: append(args, "--disable-hot-restart"),
+		})
+	} else {
+		e.Process = Start(t, e.folder, "envoy", Path(t, Envoy), append(args, "--use-dynamic-base-id"), nil)
+	}
 	if !s.Broken {
 		e.Until(t, "is ready", func() error {
 			if err := status(e.Admin+"/ready", http.StatusOK); err != nil {
@@ -95,9 +116,18 @@ func StartEdge(t testing.TB, s EdgeSettings) *Edge {
 
 func (e *Edge) file(name string) string { return filepath.Join(e.folder, name) }
 
-func (e *Edge) run(t testing.TB, args ...string) {
+// run runs the weir binary: in a container, where it sees the module and the edge's folder at the paths that Envoy sees,
+// and what else is mounted; or right here.
+func (e *Edge) run(t testing.TB, mounts []string, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(e.weir, args...).CombinedOutput(); err != nil {
+	command := exec.Command(e.weir, args...)
+	if e.inside {
+		command = Container{
+			Name: "render", Image: EdgeImage, Program: "/usr/local/bin/weir",
+			Mounts: append(mounts, e.folder+":"+e.folder), Args: args,
+		}.command(t)
+	}
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("weir %s: %v\n%s", strings.Join(args[:2], " "), err, out)
 	}
 }
@@ -128,7 +158,8 @@ func (e *Edge) Push(t testing.TB, bundle string) {
 	if e.vm != "" {
 		args = append(args, "--vm-config", e.vm)
 	}
-	e.run(t, args...)
+	folder := filepath.Dir(bundle)
+	e.run(t, []string{folder + ":" + folder + ":ro"}, args...)
 }
 
 // bundleValue is where the filter's resource holds the bundle.

@@ -21,6 +21,8 @@ type OriginSettings struct {
 	Trust []string
 	// Deadline of the store. Outside fault tests a slow machine must not look like a broken store: 1 s if empty.
 	Deadline string
+	// Contained runs it from its image, on the host's network.
+	Contained bool
 }
 
 // Origin is a running "weir serve".
@@ -58,7 +60,14 @@ func StartOrigin(t testing.TB, s OriginSettings) *Origin {
 	}
 	fmt.Fprintf(&b, "store: {url: %q, deadline: %s}\n", store, s.Deadline)
 	o.Write(t, "weir.yaml", b.String())
-	o.Process = Start(t, o.Folder, "origin", Path(t, Weir), []string{"serve", "--config", "weir.yaml"}, nil)
+	serve := []string{"serve", "--config", "weir.yaml"}
+	if s.Contained {
+		o.Process = StartContainer(t, o.Folder, Container{
+			Name: "origin", Image: WeirImage, Mounts: []string{o.Folder + ":/etc/weir:ro"}, Args: serve,
+		})
+	} else {
+		o.Process = Start(t, o.Folder, "origin", Path(t, Weir), serve, nil)
+	}
 	o.UntilReady(t)
 	return o
 }
@@ -107,6 +116,10 @@ func (o *Origin) Write(t testing.TB, name, content string) {
 func writeFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Containers read as another user. The test's own folder above is closed to others.
+	if err := os.Chmod(path+".new", 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -21,6 +21,14 @@ const (
 	Weir      Part = "weir"
 	Wasm      Part = "weir-edge.wasm"
 	FaultWasm Part = "weir-edge-fault.wasm"
+	// Engine is a container engine on this machine that the docker client reaches, Compose a client of it that reads
+	// compose files. Neither is a file.
+	Engine  Part = "container engine"
+	Compose Part = "docker compose"
+	// Images, as an engine loads them.
+	WeirImage   Part = "image weir"
+	EdgeImage   Part = "image weir-envoy"
+	ValkeyImage Part = "image weir-valkey"
 )
 
 // places tells for each part which environment variable names it, where it lies otherwise, and how to get it.
@@ -30,10 +38,20 @@ var places = map[Part]struct{ env, path, get string }{
 	Weir:      {"", "build/weir", "make build"},
 	Wasm:      {"", "build/weir-edge.wasm", "make build"},
 	FaultWasm: {"", "build/weir-edge-fault.wasm", "make build"},
+
+	WeirImage:   {"", "build/images/weir.tar", "make images"},
+	EdgeImage:   {"", "build/images/weir-envoy.tar", "make images"},
+	ValkeyImage: {"", "build/images/weir-valkey.tar", "make images"},
 }
 
-// Find returns the path of a part, or an error that says what to run.
+// Find returns the path of a part, of a client for what is no file, or an error that says what to run.
 func Find(p Part) (string, error) {
+	switch p {
+	case Engine:
+		return findEngine()
+	case Compose:
+		return findCompose()
+	}
 	place, known := places[p]
 	if !known {
 		return "", fmt.Errorf("%s is no part of Weir's tests", p)

@@ -26,14 +26,29 @@ func StartValkey(t testing.TB) *Server {
 // StartValkeyOn starts a server on a chosen address.
 func StartValkeyOn(t testing.TB, address string) *Server {
 	t.Helper()
+	return startValkey(t, address, func(args []string) *Process {
+		return Start(t, t.TempDir(), "valkey", Path(t, Valkey), args, nil)
+	})
+}
+
+// StartValkeyContained starts a server from its image, on the host's network.
+func StartValkeyContained(t testing.TB) *Server {
+	t.Helper()
+	return startValkey(t, Loopback(t), func(args []string) *Process {
+		return StartContainer(t, t.TempDir(), Container{Name: "valkey", Image: ValkeyImage, Args: args})
+	})
+}
+
+func startValkey(t testing.TB, address string, start func(args []string) *Process) *Server {
+	t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &Server{Address: address}
-	s.Process = Start(t, t.TempDir(), "valkey", Path(t, Valkey), []string{
+	s.Process = start([]string{
 		"--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
-	}, nil)
+	})
 	s.Until(t, "answers PING", func() error {
 		answer, err := s.try("PING")
 		if err == nil && answer != "PONG" {
