@@ -95,7 +95,7 @@ func Need(t testing.TB, parts ...Part) {
 	if InCI() {
 		t.Fatal(text)
 	}
-	fmt.Fprintf(os.Stderr, "\nNOT TESTED: %s\n%s\n\n", t.Name(), text)
+	fmt.Fprintf(os.Stderr, "\nNOT TESTED: %s: %s\n\n", t.Name(), text)
 	t.Skip(text)
 }
 
