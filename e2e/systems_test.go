@@ -242,6 +242,9 @@ func newContained(t *testing.T, s *scenario.Scenario, keys, valkey string) *serv
 		Upstream: api.URL, Rules: s.Rules, Keys: keys, Valkey: valkey, Trust: loopback, Contained: true,
 	})
 	e := stand.StartEdge(t, stand.EdgeSettings{Origin: o.Gateway, Rules: s.Rules, Keys: keys, Hops: hops(s), Contained: true})
+	if n := stand.Containers(t); n != 3 {
+		t.Fatalf("%d containers are running, want 3: Valkey, origin and Envoy", n)
+	}
 	on := newServed(t, e.URL, api, e.Process)
 	on.edge = e
 	return on

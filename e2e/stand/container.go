@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +80,8 @@ func (c Container) command(t testing.TB) *exec.Cmd {
 	t.Helper()
 	args := []string{
 		"run", "--rm", "--network", "host", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-		"--log-driver", "none", "--label", "weir-test=" + t.Name(),
+		"--security-opt", "label=disable", // where SELinux is, it keeps a container from the test's files
+		"--log-driver", "none", "--label", label(),
 	}
 	for _, m := range c.Mounts {
 		args = append(args, "--volume", m)
@@ -88,6 +90,19 @@ func (c Container) command(t testing.TB) *exec.Cmd {
 		args = append(args, "--entrypoint", c.Program)
 	}
 	return exec.Command(Path(t, Engine), append(append(args, Load(t, c.Image)), c.Args...)...)
+}
+
+// label marks the containers of this process's tests.
+func label() string { return "weir-test=" + strconv.Itoa(os.Getpid()) }
+
+// Containers counts the running containers that this process's tests have started.
+func Containers(t testing.TB) int {
+	t.Helper()
+	out, err := exec.Command(Path(t, Engine), "ps", "--quiet", "--filter", "label="+label()).Output()
+	if err != nil {
+		t.Fatalf("docker ps: %v", err)
+	}
+	return len(strings.Fields(string(out)))
 }
 
 // StartContainer runs a container until the test ends; dir is where its log goes.
