@@ -42,6 +42,10 @@ build/weir-edge.wasm: FORCE
 build/weir-edge-fault.wasm: FORCE build/weir-edge.wasm
 	@go run ./plugin/mkwasm -tags weirfault -o $@
 
+# What a Wasm filter costs before it does anything, for make bench-edge.
+build/empty.wasm: FORCE build/weir-edge.wasm
+	@go run ./plugin/mkwasm -package ./plugin/empty -o $@
+
 build/weir: FORCE
 	@mkdir -p build
 	@[ -e $@ ] || echo 'building $@ ...'

@@ -21,6 +21,7 @@ const (
 	Weir      Part = "weir"
 	Wasm      Part = "weir-edge.wasm"
 	FaultWasm Part = "weir-edge-fault.wasm"
+	EmptyWasm Part = "empty.wasm"
 	// Engine is a container engine on this machine that the docker client reaches, Compose a client of it that reads
 	// compose files. Neither is a file.
 	Engine  Part = "container engine"
@@ -38,6 +39,7 @@ var places = map[Part]struct{ env, path, get string }{
 	Weir:      {"", "build/weir", "make build"},
 	Wasm:      {"", "build/weir-edge.wasm", "make build"},
 	FaultWasm: {"", "build/weir-edge-fault.wasm", "make build"},
+	EmptyWasm: {"", "build/empty.wasm", "make build/empty.wasm"},
 
 	WeirImage:   {"", "build/images/weir.tar", "make images"},
 	EdgeImage:   {"", "build/images/weir-envoy.tar", "make images"},

@@ -63,6 +63,9 @@ func Start(t testing.TB, dir, name, program string, args, env []string) *Process
 	return p
 }
 
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Stop ends the process and waits for its end; a stopped one (SIGSTOP) is continued first.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)

@@ -23,8 +23,8 @@ func moduleRoot(dir string) (string, error) {
 	return filepath.Dir(gomod), nil
 }
 
-// build lays out the SDK under root/build and writes the module to out. A relative out counts from root.
-func build(root, out, tags string) error {
+// build lays out the SDK under root/build and writes the module of package source to out. A relative out counts from root.
+func build(root, source, out, tags string) error {
 	if !filepath.IsAbs(out) {
 		out = filepath.Join(root, out)
 	}
@@ -42,7 +42,7 @@ func build(root, out, tags string) error {
 	part := fmt.Sprintf("%s.%d.part", out, os.Getpid())
 	defer os.Remove(part)
 	args := []string{"build", "-modfile=" + modfile, "-mod=readonly", "-buildmode=c-shared", "-trimpath",
-		"-buildvcs=false", "-ldflags=-s -w -buildid=", "-tags=" + tags, "-o", part, "./plugin"}
+		"-buildvcs=false", "-ldflags=-s -w -buildid=", "-tags=" + tags, "-o", part, source}
 	// Whatever in the caller's environment could change the output is pinned.
 	env := []string{"GOOS=wasip1", "GOARCH=wasm", "GOWASM=", "GOEXPERIMENT=", "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0"}
 	if _, err := run(root, env, args...); err != nil {

@@ -23,7 +23,7 @@ func moduleUnderTest(t *testing.T) string {
 		return path
 	}
 	out := filepath.Join(t.TempDir(), "weir-edge.wasm")
-	if err := build(rootOf(t), out, ""); err != nil {
+	if err := build(rootOf(t), "./plugin", out, ""); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -57,7 +57,7 @@ func TestFaultArtefactLooksLikeTheShippedModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "weir-edge-fault.wasm")
-	if err := build(rootOf(t), out, "weirfault"); err != nil {
+	if err := build(rootOf(t), "./plugin", out, "weirfault"); err != nil {
 		t.Fatal(err)
 	}
 	if got := describe(t, out); got != string(golden) {
@@ -118,7 +118,7 @@ func TestModuleBytesDoNotDependOnTheFolder(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), name)
 		copySources(t, rootOf(t), folder)
 		out := filepath.Join(folder, "build/weir-edge.wasm")
-		if err := build(folder, out, ""); err != nil {
+		if err := build(folder, "./plugin", out, ""); err != nil {
 			t.Fatal(err)
 		}
 		module, err := os.ReadFile(out)
