@@ -39,12 +39,10 @@ rules:
 		if r.Status != status || !maps.Equal(calls(r.Calls), want) {
 			t.Errorf("%s: status %d, host calls %v, want %d and %v", what, r.Status, r.Calls, status, want)
 		}
-		n := 0
-		for _, name := range []string{"request_headers", "response_headers", "context_create", "log", "done", "delete"} {
-			n += r.Callbacks["proxy_on_"+name]
-		}
-		if n != 6 {
-			t.Errorf("%s: %d callbacks, want 6: %v", what, n, r.Callbacks)
+		// Contexts come and go without us: Envoy would call 4 more for every stream.
+		delete(r.Callbacks, "proxy_on_memory_allocate")
+		if want := map[string]int{"proxy_on_request_headers": 1, "proxy_on_response_headers": 1}; !maps.Equal(r.Callbacks, want) {
+			t.Errorf("%s: callbacks %v, want %v", what, r.Callbacks, want)
 		}
 	}
 	send := func(headers ...string) wasmhost.Response { return h.Send(0, from("192.0.2.1", headers...)) }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 var (
 	rounds      = flag.Int("rounds", 9, "rounds that count, of each case; one more goes before them")
 	requests    = flag.Int("requests", 8000, "requests of each case in a round")
+	only        = flag.String("cases", "", "regular expression of the cases to measure, as proxied/weir-allowed; empty for all")
+	other       = flag.String("other", "", "another build of the filter, measured beside it as proxied/other-allowed")
 	connections = flag.Int("connections", 8, "keep-alive connections, each from an address of its own; Envoy's own limiter keeps 20 buckets")
 )
 
@@ -54,14 +57,15 @@ func BenchmarkEdge(b *testing.B) {
 		return err
 	})
 
-	plain := startEnvoy(b, "plain", address, nil, map[string]chain{
+	module := stand.Path(b, stand.Wasm)
+	plain := startEnvoy(b, "plain", address, "", nil, map[string]chain{
 		"none": bare(), "native": bare(nativeLimit(1 << 30)), "denying": bare(nativeLimit(1)),
 		"chain": without("weir", "weir-guard"),
 	})
-	empty := startEnvoy(b, "empty", address, nil, map[string]chain{"empty": bare(emptyWasm(stand.Path(b, stand.EmptyWasm)))})
-	filter := startEnvoy(b, "weir", address, wideBundle, map[string]chain{"whole": whole, "unguarded": without("weir-guard")})
-	denying := startEnvoy(b, "denying", address, tightBundle, map[string]chain{"whole": whole, "plain-replies": both(whole, plainReplies)})
-	hinted := startEnvoy(b, "hinted", address, wideBundle, map[string]chain{"whole": whole})
+	empty := startEnvoy(b, "empty", address, "", nil, map[string]chain{"empty": bare(emptyWasm(stand.Path(b, stand.EmptyWasm)))})
+	filter := startEnvoy(b, "weir", address, module, wideBundle, map[string]chain{"whole": whole, "unguarded": without("weir-guard")})
+	denying := startEnvoy(b, "denying", address, module, tightBundle, map[string]chain{"whole": whole, "plain-replies": both(whole, plainReplies)})
+	hinted := startEnvoy(b, "hinted", address, module, wideBundle, map[string]chain{"whole": whole})
 
 	none := make([]string, *connections)
 	var cases []*one
@@ -76,6 +80,10 @@ func BenchmarkEdge(b *testing.B) {
 		add(group, "empty-wasm", empty, "empty", path, k.known, 200)
 		add(group, "weir-allowed", filter, "whole", path, k.known, 200)
 	}
+	if *other != "" {
+		e := startEnvoy(b, "other", address, *other, wideBundle, map[string]chain{"whole": whole})
+		add("proxied", "other-allowed", e, "whole", "/", k.known, 200)
+	}
 	// Where the time goes.
 	add("proxied", "weir-without-filter", plain, "chain", "/", k.known, 200)
 	add("proxied", "weir-without-guard", filter, "unguarded", "/", k.known, 200)
@@ -89,6 +97,11 @@ func BenchmarkEdge(b *testing.B) {
 	cases[len(cases)-1].load.strays = *connections
 	slices.SortStableFunc(cases, func(a, b *one) int { return strings.Compare(a.group, b.group) })
 
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cases = slices.DeleteFunc(cases, func(c *one) bool { return !wanted.MatchString(c.group + "/" + c.name) })
 	for round := range *rounds + 1 { // the first warms caches and V8's compilers
 		order := slices.Clone(cases)
 		if round%2 == 1 {

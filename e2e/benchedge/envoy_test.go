@@ -107,15 +107,16 @@ func emptyWasm(module string) object {
 type envoy struct {
 	*stand.Process
 	folder    string
+	module    string // the filter's
 	admin     string
 	listeners map[string]string // address by chain
 	worker    worker
 }
 
-// startEnvoy starts one whose filter runs a bundle, for chains that have the filter.
-func startEnvoy(b *testing.B, name, upstream string, bundle []byte, chains map[string]chain) *envoy {
+// startEnvoy starts one whose filter, built as module, runs a bundle, for chains that have the filter.
+func startEnvoy(b *testing.B, name, upstream, module string, bundle []byte, chains map[string]chain) *envoy {
 	b.Helper()
-	e := &envoy{folder: b.TempDir(), listeners: map[string]string{}}
+	e := &envoy{folder: b.TempDir(), module: module, listeners: map[string]string{}}
 	if bundle != nil {
 		e.push(b, bundle)
 	} else if err := os.WriteFile(e.file("filter.json"), []byte("{}"), 0o644); err != nil {
@@ -194,7 +195,7 @@ func (e *envoy) push(b *testing.B, bundle []byte) {
 	if err := os.WriteFile(path, bundle, 0o644); err != nil {
 		b.Fatal(err)
 	}
-	weir(b, "envoy", "filter", "--bundle", path, "--wasm", stand.Path(b, stand.Wasm), "-o", e.file("filter.json"))
+	weir(b, "envoy", "filter", "--bundle", path, "--wasm", e.module, "-o", e.file("filter.json"))
 }
 
 // stat is one of Envoy's gauges or counters; 0 where there is none of that name.

@@ -16,8 +16,8 @@ func main() {}
 func init() {
 	proxywasm.SetVMContext(&types.DefaultVMContext{})
 	abi.Register(abi.Callbacks{
-		RequestHeaders:  func() abi.Action { return abi.Continue },
-		ResponseHeaders: func() {},
+		RequestHeaders:  func(uint32) abi.Action { return abi.Continue },
+		ResponseHeaders: func(uint32) {},
 		Tick:            func(uint32) {},
 		CallResponse:    func(bool, int) {},
 	})
