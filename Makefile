@@ -23,7 +23,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,6 +139,14 @@ fuzz: ## Fuzz every package for FUZZTIME in all (FUZZTIME=5m, FUZZ=./shared/limi
 
 bench: ## Benchmarks as benchstat reads them (COUNT=6, BENCH=regexp, BENCH_IN=./shared/limit)
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(BENCH_IN)
+
+# CPU is measured by rounds of its own (ROUNDS, REQUESTS in each); the engine's and the bundle's benchmarks go first.
+ROUNDS ?= 41
+REQUESTS ?= 800
+
+bench-edge: tools build build/empty.wasm ## CPU of a request in one Envoy worker: bare, Envoy's own limiter, Weir (ROUNDS=41, REQUESTS=800)
+	@go test -run '^$$' -bench 'Decide|Install|Decode' -benchtime 300ms ./edge ./shared/bundle
+	@go test -run '^$$' -bench '^BenchmarkEdge$$' -benchtime 1x -timeout 20m ./e2e/benchedge -rounds $(ROUNDS) -requests $(REQUESTS)
 
 bench-peers: ## The algorithms beside throttled, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
 	@cd shared/limit/internal/peers && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) .

@@ -20,6 +20,10 @@ type address struct {
 // parseAddress reads the forms that a proxy writes an address in: 192.0.2.1, 192.0.2.1:443, 2001:db8::1,
 // [2001:db8::1]:443, each v6 with a %zone or not. A v4 address mapped into v6 is v4. All else is other.
 func parseAddress(text []byte) address {
+	a := address{family: ipv4}
+	if rest, ok := cutV4(text, a.bytes[:4]); ok && (len(rest) == 0 || rest[0] == ':' && isPort(rest[1:])) {
+		return a // what nearly all are, in one pass
+	}
 	host, ok := cutPort(text)
 	if !ok {
 		return address{}
@@ -31,13 +35,12 @@ func parseAddress(text []byte) address {
 		host = host[:i]
 	}
 	if bytes.IndexByte(host, ':') < 0 {
-		a := address{family: ipv4}
 		if !parseV4(host, a.bytes[:4]) {
 			return address{}
 		}
 		return a
 	}
-	a := address{family: ipv6}
+	a = address{family: ipv6}
 	if !parseV6(host, &a.bytes) {
 		return address{}
 	}
@@ -75,8 +78,14 @@ func isPort(text []byte) bool {
 	return len(text) >= 1 && len(text) <= 5
 }
 
-// parseV4 reads four decimal numbers of 0 to 255 without leading zeros, which some readers take for octal.
+// parseV4 reads the whole of text as cutV4 does.
 func parseV4(text, dst []byte) bool {
+	rest, ok := cutV4(text, dst)
+	return ok && len(rest) == 0
+}
+
+// cutV4 reads four decimal numbers of 0 to 255 without leading zeros, which some readers take for octal, off the front.
+func cutV4(text, dst []byte) (rest []byte, ok bool) {
 	for i := range dst {
 		n, digits := 0, 0
 		for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' && digits < 4 {
@@ -84,18 +93,18 @@ func parseV4(text, dst []byte) bool {
 			digits++
 		}
 		if digits == 0 || n > 255 || digits > 1 && text[0] == '0' {
-			return false
+			return nil, false
 		}
 		dst[i] = byte(n)
 		text = text[digits:]
 		if i < len(dst)-1 {
 			if len(text) == 0 || text[0] != '.' {
-				return false
+				return nil, false
 			}
 			text = text[1:]
 		}
 	}
-	return len(text) == 0
+	return text, true
 }
 
 // parseV6 reads the forms of RFC 4291 section 2.2.

@@ -211,27 +211,64 @@ func (s *flatSlots) Set(slot uint32, value []byte, _ uint32) bool {
 	return true
 }
 
+// manyKeys are the keys of an installation: 400,000 hashes, those of known among them.
+func manyKeys(known [][]byte) []uint64 {
+	r := rand.New(rand.NewPCG(1, 2))
+	hashes := make([]uint64, 0, 400_000)
+	for _, key := range known {
+		hashes = append(hashes, keyfilter.Hash(testHashKey, key))
+	}
+	for len(hashes) < cap(hashes) {
+		hashes = append(hashes, r.Uint64())
+	}
+	return hashes
+}
+
+// BenchmarkDecide asks an engine that knows 400,000 keys. With a key, 1,000 of them take turns, so that the key filter's
+// memory is not in the processor's nearest cache.
 func BenchmarkDecide(b *testing.B) {
-	good := newKey(b, 1)
-	run := func(name string, count int64, step limit.Micros, r Request, addresses int) {
+	known, forged := make([][]byte, 1000), make([][]byte, 1000)
+	for i := range known {
+		known[i], forged[i] = []byte(newKey(b, uint64(i))), []byte(newKey(b, uint64(i+len(known))))
+	}
+	hashes := manyKeys(known)
+	run := func(name string, count int64, keys [][]byte, addresses int) {
 		b.Run(name, func(b *testing.B) {
-			e := worker(&flatSlots{}, gated(b, testRule(per(count, count), per(count, count)), good))
+			e := worker(&flatSlots{}, gatedBy(b, testRule(per(count, count), per(count, count)), hashes))
 			texts := make([][]byte, addresses)
 			for i := range texts {
 				texts[i] = fmt.Appendf(nil, "10.%d.%d.%d:443", i>>16&255, i>>8&255, i&255)
 			}
+			var r Request
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				r.Now += step
+				r.Now++
 				r.Address = texts[i%addresses]
-				decide(e, r)
+				if keys != nil {
+					r.Key, r.HasKey = keys[i%len(keys)], true
+				}
+				e.Decide(&r)
 			}
 		})
 	}
-	run("lease", 1_000_000, 1, Request{}, 1)
-	run("lease-known-key", 1_000_000, 1, Request{Key: []byte(good), HasKey: true}, 1)
-	run("refused", 1, 1, Request{}, 1)
-	run("refill-each", 1_000_000, 1, Request{}, 1<<20)
+	run("lease", 1_000_000, nil, 1)
+	run("lease-known-key", 1_000_000, known, 1)
+	run("lease-known-key-100-addresses", 1_000_000, known, 100)
+	run("forged", 1_000_000, forged, 1)
+	run("refused", 1, nil, 1)
+	run("refill-each", 1_000_000, nil, 1<<20)
+}
+
+// BenchmarkInstall is what a worker's requests wait for when a release of 400,000 keys comes: once its bytes are read.
+func BenchmarkInstall(b *testing.B) {
+	releases := [2]bundle.Bundle{gatedBy(b, testRule(per(1, 1), per(1, 1)), manyKeys(nil))}
+	releases[1] = releases[0]
+	releases[1].Rule.Anonymous = per(2, 2) // another limit, so that leases are dropped
+	e := worker(&flatSlots{}, releases[0])
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		e.Install(releases[i%2], 0, 0)
+	}
 }
 
 func FuzzRequestNeverPanics(f *testing.F) {

@@ -88,11 +88,18 @@ func testRule(anonymous, valid limit.Limit) bundle.Bundle {
 // gated adds a key gate in which the given keys are known.
 func gated(t testing.TB, b bundle.Bundle, keys ...string) bundle.Bundle {
 	t.Helper()
-	hashKey := keyfilter.HashKey{9}
 	var hashes []uint64
 	for _, key := range keys {
-		hashes = append(hashes, keyfilter.Hash(hashKey, []byte(key)))
+		hashes = append(hashes, keyfilter.Hash(testHashKey, []byte(key)))
 	}
+	return gatedBy(t, b, hashes)
+}
+
+var testHashKey = keyfilter.HashKey{9}
+
+// gatedBy is gated with keys by their hashes.
+func gatedBy(t testing.TB, b bundle.Bundle, hashes []uint64) bundle.Bundle {
+	t.Helper()
 	encoded, err := keyfilter.EncodeFilter(hashes)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +109,7 @@ func gated(t testing.TB, b bundle.Bundle, keys ...string) bundle.Bundle {
 		t.Fatal(err)
 	}
 	b.HasGate = true
-	b.Gate = bundle.Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: hashKey, Filter: filter}
+	b.Gate = bundle.Gate{KeyHeader: "x-api-key", Format: keyfilter.Format{Prefix: "wk_"}, HashKey: testHashKey, Filter: filter}
 	return b
 }
 

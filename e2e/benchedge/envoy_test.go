@@ -57,15 +57,6 @@ func without(names ...string) chain {
 	}
 }
 
-// both applies one chain after another.
-func both(chains ...chain) chain {
-	return func(hcm object) {
-		for _, c := range chains {
-			c(hcm)
-		}
-	}
-}
-
 // plainReplies leaves out what the production chain does to Envoy's own answers.
 func plainReplies(hcm object) { delete(hcm, "local_reply_config") }
 
@@ -105,20 +96,23 @@ func emptyWasm(module string) object {
 
 // envoy is one Envoy process with one worker and a listener for each chain.
 type envoy struct {
-	*stand.Process
-	folder    string
-	module    string // the filter's
-	admin     string
-	listeners map[string]string // address by chain
-	worker    worker
+	name   string
+	module string // how the filter was built
+	bundle []byte // what it runs; nil where no chain has the filter
+	chains map[string]chain
+
+	*stand.Process // nil until it is started
+	folder         string
+	admin          string
+	listeners      map[string]string // address by chain
+	worker         worker
 }
 
-// startEnvoy starts one whose filter, built as module, runs a bundle, for chains that have the filter.
-func startEnvoy(b *testing.B, name, upstream, module string, bundle []byte, chains map[string]chain) *envoy {
+func (e *envoy) start(b *testing.B, upstream string) {
 	b.Helper()
-	e := &envoy{folder: b.TempDir(), module: module, listeners: map[string]string{}}
-	if bundle != nil {
-		e.push(b, bundle)
+	e.folder, e.listeners = b.TempDir(), map[string]string{}
+	if e.bundle != nil {
+		e.push(b, e.bundle)
 	} else if err := os.WriteFile(e.file("filter.json"), []byte("{}"), 0o644); err != nil {
 		b.Fatal(err)
 	}
@@ -127,10 +121,10 @@ func startEnvoy(b *testing.B, name, upstream, module string, bundle []byte, chai
 	rendered := e.file("rendered.yaml")
 	weir(b, "envoy", "config", "--edge", stand.Loopback(b), "--origin", upstream, "--admin", admin, "--filter", e.file("filter.json"), "-o", rendered)
 	bootstrap := e.file("envoy.json")
-	if err := os.WriteFile(bootstrap, e.bootstrap(b, rendered, chains), 0o644); err != nil {
+	if err := os.WriteFile(bootstrap, e.bootstrap(b, rendered), 0o644); err != nil {
 		b.Fatal(err)
 	}
-	e.Process = stand.Start(b, e.folder, "envoy-"+name, stand.Path(b, stand.Envoy), []string{
+	e.Process = stand.Start(b, e.folder, "envoy-"+e.name, stand.Path(b, stand.Envoy), []string{
 		"-c", bootstrap, "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning",
 	}, nil)
 	client := stand.NewClient(b, "")
@@ -141,14 +135,13 @@ func startEnvoy(b *testing.B, name, upstream, module string, bundle []byte, chai
 		}
 		return err
 	})
-	e.worker = findWorker(b, e.Process.PID())
-	return e
+	e.worker = findWorker(b, e.PID())
 }
 
 func (e *envoy) file(name string) string { return filepath.Join(e.folder, name) }
 
 // bootstrap is the rendered bootstrap with one listener for each chain in its listener's place.
-func (e *envoy) bootstrap(b *testing.B, rendered string, chains map[string]chain) []byte {
+func (e *envoy) bootstrap(b *testing.B, rendered string) []byte {
 	b.Helper()
 	text, err := os.ReadFile(rendered)
 	if err != nil {
@@ -163,7 +156,7 @@ func (e *envoy) bootstrap(b *testing.B, rendered string, chains map[string]chain
 	}
 	out := read()
 	var listeners []any
-	for name, change := range chains {
+	for name, change := range e.chains {
 		listener := read()["static_resources"].(object)["listeners"].([]any)[0].(object) // a copy of its own
 		listener["name"] = name
 		address := stand.Loopback(b)

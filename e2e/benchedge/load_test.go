@@ -2,6 +2,7 @@ package benchedge
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,77 +23,105 @@ type load struct {
 	strays int
 	// until ends the load early once it is closed; nil: never.
 	until <-chan struct{}
+
+	conns []*conn // kept from one run to the next
 }
 
-// callTimeout bounds a whole round on a connection.
-const callTimeout = 2 * time.Minute
+// runTimeout bounds a run.
+const runTimeout = 2 * time.Minute
 
 // run sends n requests over each connection, after prepare of them that count for nothing: started is called between
 // the two, when all connections wait, and done when all have their last answer. longest is the longest any one took of
 // those that count.
-func (l load) run(prepare, n int, started, done func() error) (longest time.Duration, err error) {
-	var warm, all sync.WaitGroup
-	gate := make(chan struct{})
-	strays := make([]int, len(l.keys))
-	longests := make([]time.Duration, len(l.keys))
-	errs := make([]error, len(l.keys))
-	for i := range l.keys {
-		warm.Add(1)
+func (l *load) run(prepare, n int, started, done func() error) (longest time.Duration, err error) {
+	if err := l.open(); err != nil {
+		return 0, err
+	}
+	if err := l.each(prepare, func(*conn, int, bool) error { return nil }); err != nil {
+		return 0, err
+	}
+	if err := started(); err != nil {
+		return 0, err
+	}
+	err = l.each(n, func(c *conn, status int, origin bool) error {
+		switch {
+		case status != l.status:
+			return fmt.Errorf("%s %s: status %d, want %d", l.address, l.path, status, l.status)
+		case origin && !l.origin:
+			c.strays++
+		case !origin && l.origin:
+			return fmt.Errorf("%s %s: not answered by the upstream", l.address, l.path)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := done(); err != nil {
+		return 0, err
+	}
+	strays := 0
+	for _, c := range l.conns {
+		longest, strays = max(longest, c.longest), strays+c.strays
+	}
+	if strays > l.strays {
+		return 0, fmt.Errorf("%s %s: %d answers by the upstream, want at most %d", l.address, l.path, strays, l.strays)
+	}
+	return longest, nil
+}
+
+// open makes the connections, each once, from addresses of their own: 127.0.1.i.
+func (l *load) open() error {
+	for i := len(l.conns); i < len(l.keys); i++ {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, Timeout: runTimeout}
+		c, err := dialer.Dial("tcp", l.address)
+		if err != nil {
+			return err
+		}
+		request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: bench/1\r\nAccept: */*\r\n", l.path)
+		if l.keys[i] != "" {
+			request = fmt.Appendf(request, "X-Api-Key: %s\r\n", l.keys[i])
+		}
+		l.conns = append(l.conns, &conn{Conn: c, in: bufio.NewReader(c), request: append(request, "\r\n"...)})
+	}
+	return nil
+}
+
+// close ends the connections; the next run makes new ones.
+func (l *load) close() {
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
+// each sends n requests over each connection, all of them at once, and gives each answer to check.
+func (l *load) each(n int, check func(c *conn, status int, origin bool) error) error {
+	errs := make([]error, len(l.conns))
+	var all sync.WaitGroup
+	for i, c := range l.conns {
 		all.Go(func() {
-			c, err := l.dial(i)
-			if err == nil {
-				defer c.Close()
-				for range prepare {
-					if _, _, err = c.send(); err != nil {
-						break
-					}
-				}
-			}
-			warm.Done()
-			<-gate
+			c.longest, c.strays = 0, 0
+			errs[i] = c.SetDeadline(time.Now().Add(runTimeout))
 			for range n {
-				if err != nil || l.over() {
+				if errs[i] != nil || l.over() {
 					break
 				}
 				begin := time.Now()
-				var status int
-				var origin bool
-				status, origin, err = c.send()
-				longests[i] = max(longests[i], time.Since(begin))
-				switch {
-				case err != nil:
-				case status != l.status:
-					err = fmt.Errorf("%s %s: status %d, want %d", l.address, l.path, status, l.status)
-				case origin && !l.origin:
-					strays[i]++
-				case !origin && l.origin:
-					err = fmt.Errorf("%s %s: not answered by the upstream", l.address, l.path)
+				status, origin, err := c.send()
+				c.longest = max(c.longest, time.Since(begin))
+				if err == nil {
+					err = check(c, status, origin)
 				}
+				errs[i] = err
 			}
-			errs[i] = err
 		})
 	}
-	warm.Wait()
-	err = started()
-	close(gate)
 	all.Wait()
-	if err == nil {
-		err = done()
-	}
-	stray := 0
-	for i := range l.keys {
-		longest, stray = max(longest, longests[i]), stray+strays[i]
-		if err == nil {
-			err = errs[i]
-		}
-	}
-	if err == nil && stray > l.strays {
-		err = fmt.Errorf("%s %s: %d answers by the upstream, want at most %d", l.address, l.path, stray, l.strays)
-	}
-	return longest, err
+	return errors.Join(errs...)
 }
 
-func (l load) over() bool {
+func (l *load) over() bool {
 	select {
 	case <-l.until:
 		return true
@@ -106,23 +135,9 @@ type conn struct {
 	net.Conn
 	in      *bufio.Reader
 	request []byte
-}
-
-// dial connects from an address of its own, 127.0.1.i.
-func (l load) dial(i int) (*conn, error) {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, Timeout: callTimeout}
-	c, err := dialer.Dial("tcp", l.address)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return nil, err
-	}
-	request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: bench/1\r\nAccept: */*\r\n", l.path)
-	if l.keys[i] != "" {
-		request = fmt.Appendf(request, "X-Api-Key: %s\r\n", l.keys[i])
-	}
-	return &conn{Conn: c, in: bufio.NewReader(c), request: append(request, "\r\n"...)}, nil
+	// Of the requests of one run: the longest that one took, and how many the upstream answered that it should not have.
+	longest time.Duration
+	strays  int
 }
 
 func (c *conn) send() (status int, origin bool, err error) {

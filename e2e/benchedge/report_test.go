@@ -139,7 +139,8 @@ func reportSwap(b *testing.B, e *envoy, k keys) {
 	b.Helper()
 	nothing := func() error { return nil }
 	l := load{address: e.listeners["whole"], path: "/", keys: k.known, status: 200, origin: true}
-	quiet, err := l.run(prepared, max(1, *requests / *connections), nothing, nothing)
+	defer l.close()
+	quiet, err := l.run(prepared, 1000, nothing, nothing)
 	if err != nil {
 		b.Fatal(err)
 	}

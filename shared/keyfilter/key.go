@@ -19,6 +19,15 @@ const (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
+// isBase62 tells for each byte whether it is of base62. The edge checks every key, and a search of base62 for each
+// character is most of what that takes.
+var isBase62 = func() (is [256]bool) {
+	for i := range len(base62) {
+		is[base62[i]] = true
+	}
+	return is
+}()
+
 // Format is the shape of the keys that one installation issues. The zero value has [DefaultPrefix].
 type Format struct {
 	Prefix string // 1 to 16 of a-z, A-Z, 0-9, _; empty for DefaultPrefix
@@ -77,7 +86,7 @@ func (f Format) Check(key []byte) bool {
 		return false
 	}
 	for _, c := range key[len(prefix):] {
-		if strings.IndexByte(base62, c) < 0 {
+		if !isBase62[c] {
 			return false
 		}
 	}
