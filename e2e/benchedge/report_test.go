@@ -44,13 +44,21 @@ func table(cases []*one) string {
 	}
 	for _, c := range cases {
 		m := medians[c.group+"/"+c.name]
-		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.1f | %.2f |\n",
-			c.group, c.name, m, slices.Min(c.ns)/1000, slices.Max(c.ns)/1000, m/medians[c.group+"/native"])
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.1f | %s |\n",
+			c.group, c.name, m, slices.Min(c.ns)/1000, slices.Max(c.ns)/1000, ratio(m, medians[c.group+"/native"]))
 	}
 	allowed := medians["proxied/weir-allowed"]
-	fmt.Fprintf(&b, "\nallowed ÷ native, proxied: %.2f (bound 1.5)\n", allowed/medians["proxied/native"])
-	fmt.Fprintf(&b, "denied ÷ allowed proxied: %.2f (bound 1)\n", medians["refused/weir-denied"]/allowed)
+	fmt.Fprintf(&b, "\nallowed ÷ native, proxied: %s (bound 1.5)\n", ratio(allowed, medians["proxied/native"]))
+	fmt.Fprintf(&b, "denied ÷ allowed proxied: %s (bound 1)\n", ratio(medians["refused/weir-denied"], allowed))
 	return b.String()
+}
+
+// ratio is a ÷ b, or a dash where -cases left one of them out.
+func ratio(a, b float64) string {
+	if a == 0 || b == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", a/b)
 }
 
 func mustFind(p stand.Part) string {
