@@ -1,6 +1,9 @@
 package edge
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // family is the kind of an address.
 type family uint8
@@ -11,18 +14,18 @@ const (
 	ipv6
 )
 
-// address is a client's address; bytes past its family's length are zero.
+// address is a client's address in network order, v4 in the upper half of high. Words, not bytes: it goes by value from
+// function to function for every request.
 type address struct {
-	family family
-	bytes  [16]byte
+	high, low uint64
+	family    family
 }
 
 // parseAddress reads the forms that a proxy writes an address in: 192.0.2.1, 192.0.2.1:443, 2001:db8::1,
 // [2001:db8::1]:443, each v6 with a %zone or not. A v4 address mapped into v6 is v4. All else is other.
 func parseAddress(text []byte) address {
-	a := address{family: ipv4}
-	if rest, ok := cutV4(text, a.bytes[:4]); ok && (len(rest) == 0 || rest[0] == ':' && isPort(rest[1:])) {
-		return a // what nearly all are, in one pass
+	if v4, rest, ok := cutV4(text); ok && (len(rest) == 0 || rest[0] == ':' && isPort(rest[1:])) {
+		return v4Address(v4) // what nearly all are, in one pass
 	}
 	host, ok := cutPort(text)
 	if !ok {
@@ -35,22 +38,24 @@ func parseAddress(text []byte) address {
 		host = host[:i]
 	}
 	if bytes.IndexByte(host, ':') < 0 {
-		if !parseV4(host, a.bytes[:4]) {
+		v4, rest, ok := cutV4(host)
+		if !ok || len(rest) > 0 {
 			return address{}
 		}
-		return a
+		return v4Address(v4)
 	}
-	a = address{family: ipv6}
-	if !parseV6(host, &a.bytes) {
+	var v6 [16]byte
+	if !parseV6(host, &v6) {
 		return address{}
 	}
-	if string(a.bytes[:12]) == "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff" {
-		mapped := address{family: ipv4}
-		copy(mapped.bytes[:4], a.bytes[12:])
-		return mapped
+	a := address{high: binary.BigEndian.Uint64(v6[:]), low: binary.BigEndian.Uint64(v6[8:]), family: ipv6}
+	if a.high == 0 && a.low>>32 == 0xffff {
+		return v4Address(uint32(a.low))
 	}
 	return a
 }
+
+func v4Address(v4 uint32) address { return address{high: uint64(v4) << 32, family: ipv4} }
 
 // cutPort takes brackets and port off.
 func cutPort(text []byte) (host []byte, ok bool) {
@@ -78,33 +83,27 @@ func isPort(text []byte) bool {
 	return len(text) >= 1 && len(text) <= 5
 }
 
-// parseV4 reads the whole of text as cutV4 does.
-func parseV4(text, dst []byte) bool {
-	rest, ok := cutV4(text, dst)
-	return ok && len(rest) == 0
-}
-
 // cutV4 reads four decimal numbers of 0 to 255 without leading zeros, which some readers take for octal, off the front.
-func cutV4(text, dst []byte) (rest []byte, ok bool) {
-	for i := range dst {
-		n, digits := 0, 0
+func cutV4(text []byte) (v4 uint32, rest []byte, ok bool) {
+	for i := range 4 {
+		n, digits := uint32(0), 0
 		for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' && digits < 4 {
-			n = 10*n + int(text[digits]-'0')
+			n = 10*n + uint32(text[digits]-'0')
 			digits++
 		}
 		if digits == 0 || n > 255 || digits > 1 && text[0] == '0' {
-			return nil, false
+			return 0, nil, false
 		}
-		dst[i] = byte(n)
+		v4 = v4<<8 | n
 		text = text[digits:]
-		if i < len(dst)-1 {
+		if i < 3 {
 			if len(text) == 0 || text[0] != '.' {
-				return nil, false
+				return 0, nil, false
 			}
 			text = text[1:]
 		}
 	}
-	return text, true
+	return v4, text, true
 }
 
 // parseV6 reads the forms of RFC 4291 section 2.2.
@@ -127,9 +126,11 @@ func parseV6(text []byte, dst *[16]byte) bool {
 			digits++
 		}
 		if digits < len(text) && text[digits] == '.' { // the last four bytes in v4 form
-			if at > len(dst)-4 || gap < 0 && at != len(dst)-4 || !parseV4(text, dst[at:at+4]) {
+			v4, rest, ok := cutV4(text)
+			if at > len(dst)-4 || gap < 0 && at != len(dst)-4 || !ok || len(rest) > 0 {
 				return false
 			}
+			binary.BigEndian.PutUint32(dst[at:], v4)
 			at += 4
 			break
 		}
@@ -177,20 +178,32 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// cut clears what lies beyond the prefix of the address's family, so that a network pays as one.
-func (a *address) cut(v4, v6 uint8) {
-	bits := 0
+// cut is the network that an address pays as: the first bits of its family.
+func (a address) cut(v4, v6 uint8) address {
+	bits := uint(0)
 	switch a.family {
 	case ipv4:
-		bits = int(v4)
+		bits = uint(v4)
 	case ipv6:
-		bits = int(v6)
+		bits = uint(v6)
 	}
-	for i := range a.bytes {
-		if keep := bits - 8*i; keep <= 0 {
-			a.bytes[i] = 0
-		} else if keep < 8 {
-			a.bytes[i] &= 0xff << (8 - keep)
-		}
+	// A shift by 64 or more leaves nothing.
+	a.high &= ^(^uint64(0) >> bits)
+	if bits <= 64 {
+		a.low = 0
+	} else {
+		a.low &= ^(^uint64(0) >> (bits - 64))
 	}
+	return a
+}
+
+// addressSize is the bytes of an encoded address.
+const addressSize = 17
+
+// encode is the address for hashing.
+func (a address) encode() (b [addressSize]byte) {
+	binary.BigEndian.PutUint64(b[:], a.high)
+	binary.BigEndian.PutUint64(b[8:], a.low)
+	b[16] = byte(a.family)
+	return b
 }

@@ -72,8 +72,6 @@ func deriveKey(seed keyfilter.HashKey, name string) keyfilter.HashKey {
 
 // tag names a bucket: a keyed hash of whom it limits, and its kind. It is never 0.
 func tag(key keyfilter.HashKey, a address, k kind) uint64 {
-	var principal [17]byte
-	principal[0] = byte(a.family)
-	copy(principal[1:], a.bytes[:])
-	return max(keyfilter.Hash(key, principal[:])&^kindMask, kindMask+1) | uint64(k)
+	text := a.encode()
+	return max(keyfilter.Hash(key, text[:])&^kindMask, kindMask+1) | uint64(k)
 }

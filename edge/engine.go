@@ -218,7 +218,7 @@ func (e *Engine) OverAdmission(workers int) int64 { return int64(workers) * e.La
 // they all share has room.
 func (e *Engine) Decide(r *Request) (v Verdict) {
 	a := parseAddress(r.Address)
-	treatment := e.networks.Find(a.family == ipv6, &a.bytes)
+	treatment := e.networks.Find(a.family == ipv6, a.high, a.low)
 	if a.family == other {
 		treatment = bundle.NoTreatment
 	}
@@ -274,8 +274,7 @@ func (e *Engine) pay(v *Verdict, a address, now limit.Micros) {
 	}
 	ok := e.charge(v, &paid, inner, tag(e.key, e.principal(a), inner), now)
 	if ok && a.family == ipv6 && e.rule.OuterV6 > 0 {
-		a.cut(0, e.rule.OuterV6)
-		ok = e.charge(v, &paid, outer, tag(e.key, a, outer), now)
+		ok = e.charge(v, &paid, outer, tag(e.key, a.cut(0, e.rule.OuterV6), outer), now)
 	}
 	if ok && v.Class == Unverified {
 		if ok = e.charge(v, &paid, unverified, e.capped, now); !ok {
@@ -289,6 +288,5 @@ func (e *Engine) pay(v *Verdict, a address, now limit.Micros) {
 
 // principal is the network that an address pays as.
 func (e *Engine) principal(a address) address {
-	a.cut(e.rule.PrefixV4, e.rule.PrefixV6)
-	return a
+	return a.cut(e.rule.PrefixV4, e.rule.PrefixV6)
 }

@@ -283,7 +283,11 @@ func FuzzRequestNeverPanics(f *testing.F) {
 		if v.Allowed != (v.Code == "") {
 			t.Errorf("verdict at odds with itself: %+v", v)
 		}
-		if v.Class == Valid && string(key) != good && !bytes.HasSuffix(authorization, []byte(good)) {
+		token, _ := bearer(authorization)
+		if hasKey {
+			token = key
+		}
+		if v.Class == Valid && !e.gate.Knows(keyfilter.Hash(e.gate.HashKey, token)) {
 			t.Errorf("a key that was never issued passed as known: %+v", r)
 		}
 	})

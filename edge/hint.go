@@ -125,7 +125,7 @@ func (h *hints) clear() {
 
 // tag names whom a hint is about, by a hash that the whole Envoy keeps to itself.
 func (h *hints) tag(s scope, principal []byte) uint64 {
-	var text [1 + 17]byte
+	var text [1 + addressSize]byte
 	text[0] = byte(s)
 	n := copy(text[1:], principal)
 	return max(keyfilter.Hash(h.key, text[:1+n]), 1)
@@ -138,9 +138,7 @@ func (h *hints) keyTag(s scope, hash uint64) uint64 {
 }
 
 func (h *hints) addressTag(a address) uint64 {
-	var b [17]byte
-	b[0] = byte(a.family)
-	copy(b[1:], a.bytes[:])
+	b := a.encode()
 	return h.tag(addressScope, b[:])
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"runtime"
 	"strings"
@@ -69,8 +70,8 @@ func TestABundleSaysWhatItWasMadeOf(t *testing.T) {
 		t.Errorf("table of %d entries", got.TableEntries)
 	}
 	n := got.Networks
-	if n.Exempted() != 1 || n.Denied() != 2 || n.Find(false, &[16]byte{10, 1}) != Exempt || n.Find(false, &[16]byte{10, 200}) != Deny ||
-		n.Find(true, &[16]byte{0x20, 1, 9}) != Deny || n.Find(true, &[16]byte{10, 1}) != NoTreatment {
+	if n.Exempted() != 1 || n.Denied() != 2 || find(&n, netip.MustParseAddr("10.1.0.0")) != Exempt || find(&n, netip.MustParseAddr("10.200.0.0")) != Deny ||
+		find(&n, netip.MustParseAddr("2001:900::")) != Deny || find(&n, netip.MustParseAddr("a01::")) != NoTreatment {
 		t.Errorf("networks %+v", n)
 	}
 	if i, ok := got.Origin.Find("search"); len(originFaults) > 0 || got.Origin.Len() != 2 || !ok || !got.Origin.Covers(i, &rule.Request{Method: "GET", Path: "/search/a"}) {
@@ -403,8 +404,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			got.Gate.Format.Check([]byte("wk_"))
 		}
-		got.Networks.Find(true, &[16]byte{0x20, 1})
-		got.Networks.Find(false, &[16]byte{10})
+		got.Networks.Find(true, 0x2001<<48, 0)
+		got.Networks.Find(false, 10<<56, 0)
 		for i := range got.Origin.Len() {
 			got.Origin.Covers(i, &rule.Request{Method: "GET", Path: "/search/%2e", Host: "a.example.com"})
 		}

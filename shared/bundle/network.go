@@ -50,9 +50,9 @@ func (n *Networks) Exempted() int { return int(n.exempt) }
 // Denied is the number of denied networks.
 func (n *Networks) Denied() int { return int(n.deny) }
 
-// Find is the treatment of an address, v4 in the first 4 bytes: that of the longest prefix it has. It does not allocate.
-func (n *Networks) Find(v6 bool, address *[16]byte) Treatment {
-	high, low := binary.BigEndian.Uint64(address[:]), binary.BigEndian.Uint64(address[8:])
+// Find is the treatment of an address in network order, v4 in the upper half of high: that of the longest prefix it has.
+// It does not allocate.
+func (n *Networks) Find(v6 bool, high, low uint64) Treatment {
 	treat := n.treat6
 	if !v6 {
 		treat = n.treat4

@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -264,10 +263,7 @@ func FuzzDecodeNetworks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var a [16]byte
-		binary.BigEndian.PutUint64(a[:], high)
-		binary.BigEndian.PutUint64(a[8:], low)
-		if n.Find(true, &a) > Deny || n.Find(false, &a) > Deny {
+		if n.Find(true, high, low) > Deny || n.Find(false, high, low) > Deny {
 			t.Fatal("an unknown treatment")
 		}
 	})

@@ -102,7 +102,7 @@ func (c Changes) At(i int) Change { return Change{Hash: c.hash(i), Op: Op(c.ops[
 
 // Find is what happened last to the key of a hash; ok is false if nothing did. It searches by halves without
 // allocating.
-func (c Changes) Find(h uint64) (op Op, ok bool) {
+func (c *Changes) Find(h uint64) (op Op, ok bool) {
 	low, high := 0, c.Len()
 	for low < high {
 		mid := int(uint(low+high) / 2)

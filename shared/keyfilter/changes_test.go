@@ -32,7 +32,7 @@ func TestTheLastChangeOfAKeyCounts(t *testing.T) {
 			t.Fatalf("change %d is %+v, want %v", i, at, want[at.Hash])
 		}
 	}
-	if _, ok := (keyfilter.Changes{}).Find(0); ok || len(keyfilter.EncodeChanges(nil)) != 0 {
+	if _, ok := (&keyfilter.Changes{}).Find(0); ok || len(keyfilter.EncodeChanges(nil)) != 0 {
 		t.Error("no changes are some")
 	}
 	if keyfilter.Issued.String() != "issued" || keyfilter.Revoked.String() != "revoked" || keyfilter.Op(0).String() != "unknown" {

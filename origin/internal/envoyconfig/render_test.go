@@ -243,8 +243,8 @@ edge: {exempt: [192.0.2.7], deny-file: block.txt, table-entries: 2048, stale-aft
 		b.Gate.Epoch != 0 || b.Gate.Foreign || b.Gate.StaleAfter != limit.Hour || b.Gate.Unverified.Count != 7 {
 		t.Errorf("gate %+v", b.Gate)
 	}
-	if n := b.Networks; n.Find(false, &[16]byte{192, 0, 2, 7}) != bundle.Exempt || n.Find(false, &[16]byte{192, 0, 2, 8}) != bundle.Deny ||
-		n.Find(true, &[16]byte{0x20, 1, 0xd, 0xb8, 9}) != bundle.Deny || n.Find(false, &[16]byte{192, 0, 3}) != bundle.NoTreatment {
+	if n := b.Networks; n.Find(false, 0xc0000207<<32, 0) != bundle.Exempt || n.Find(false, 0xc0000208<<32, 0) != bundle.Deny ||
+		n.Find(true, 0x20010db809<<24, 0) != bundle.Deny || n.Find(false, 0xc00003<<40, 0) != bundle.NoTreatment {
 		t.Errorf("networks: %d exempt, %d denied", n.Exempted(), n.Denied())
 	}
 	if i, ok := b.Origin.Find("search"); !ok || b.Origin.Len() != 1 || b.Origin.Headers(i) != rule.None || b.TableEntries != 2048 ||
