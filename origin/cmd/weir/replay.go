@@ -36,7 +36,7 @@ Formats, of which the first line tells without --format:
             "path", "host", "headers": [names], "cost"}: all but t optional, key the id of a key, other fields passed over
   common    host ident user [time] "request" status bytes
   combined  the same, then "referer" "user agent"
-  envoy     Envoy's default text, its address the last of x-forwarded-for; or the JSON of Weir's Envoy
+  envoy     Envoy's default text, its address the last of x-forwarded-for; or the JSON of Weir's Envoy or Istio's
 
 Access logs hold no key and no tenant: to try a rule by those, write JSON lines. Their user, where there is one, is taken for
 a verified user.

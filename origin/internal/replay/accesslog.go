@@ -145,16 +145,34 @@ func unescape(b *strings.Builder, text string) (more int) {
 	return 0
 }
 
-// envoyParser reads Envoy's default access log, or the JSON lines of Weir's own Envoy.
+// envoyParser reads Envoy's default access log, or JSON lines with the fields of Weir's own Envoy or of Istio's.
 type envoyParser struct{}
 
-// envoyLine is what Weir's Envoy writes. An absent value is null or "-".
+// envoyLine is what Weir's Envoy writes, or Istio's. An absent value is null or "-".
 type envoyLine struct {
 	Time    string `json:"time"`
 	Address string `json:"address"`
 	Method  string `json:"method"`
 	Path    string `json:"path"`
 	Host    string `json:"host"`
+
+	StartTime    string `json:"start_time"`
+	ForwardedFor string `json:"x_forwarded_for"`
+	Downstream   string `json:"downstream_remote_address"` // with a port
+	Authority    string `json:"authority"`
+}
+
+// either is the first of two values that is there.
+func either(a, b string) string {
+	if a == "" || a == "-" {
+		return b
+	}
+	return a
+}
+
+// lastHop is the entry of X-Forwarded-For that this Envoy wrote; those before it are the client's to choose.
+func lastHop(forwarded string) string {
+	return strings.TrimSpace(forwarded[strings.LastIndexByte(forwarded, ',')+1:])
 }
 
 func (envoyParser) parse(line []byte, c *Call) (err error) {
@@ -188,9 +206,7 @@ func (envoyParser) parse(line []byte, c *Call) (err error) {
 	if host := fields[len(fields)-2]; host != "-" {
 		c.Host = host
 	}
-	// The last entry is the one that this Envoy wrote; those before it are the client's to choose.
-	hops := strings.Split(forwarded, ",")
-	c.Address, err = parseAddress(strings.TrimSpace(hops[len(hops)-1]))
+	c.Address, err = parseAddress(lastHop(forwarded))
 	return err
 }
 
@@ -199,13 +215,14 @@ func parseEnvoyJSON(line []byte, c *Call) (err error) {
 	if err := json.Unmarshal(line, &l); err != nil {
 		return readable(err)
 	}
-	if l.Time == "" {
-		return errors.New("time is missing: want time, address, method, path, host, as Weir's Envoy writes them")
+	stamp := either(l.Time, l.StartTime)
+	if stamp == "" {
+		return errors.New("time is missing: want time, address, method, path, host, as Weir's Envoy writes them, or Istio's start_time, x_forwarded_for, method, path, authority")
 	}
-	if c.At, err = rfc3339(l.Time); err != nil {
+	if c.At, err = rfc3339(stamp); err != nil {
 		return err
 	}
-	if c.Address, err = parseAddress(l.Address); err != nil {
+	if c.Address, err = parseAddress(either(l.Address, either(lastHop(l.ForwardedFor), l.Downstream))); err != nil {
 		return err
 	}
 	if l.Method == "" || l.Method == "-" { // no request was read on this connection
@@ -215,8 +232,8 @@ func parseEnvoyJSON(line []byte, c *Call) (err error) {
 		return fmt.Errorf("method %s: want letters", shown(l.Method))
 	}
 	c.Method = l.Method
-	if l.Host != "-" {
-		c.Host = l.Host
+	if host := either(l.Host, l.Authority); host != "-" {
+		c.Host = host
 	}
 	if l.Path != "" && l.Path != "-" {
 		return parseTarget(l.Path, c)

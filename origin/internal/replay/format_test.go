@@ -84,7 +84,11 @@ func TestFormatsAreReadAndWhatIsWrongIsSaid(t *testing.T) {
 		{Envoy, `{"time":"2026-11-30T08:00:00.001Z","address":"192.0.2.1","method":"GET","path":"/search","status":429,"details":"weir_rate_limited.flood","upstream":null}`,
 			"2026-11-30T08:00:00.001Z GET /search from 192.0.2.1"},
 		{Envoy, `{"time":"2026-11-30T08:00:00.001Z","address":"192.0.2.1","method":null,"path":null}`, "! method is missing"},
-		{Envoy, `{"start_time":"2026-11-30T08:00:00.001Z","method":"GET"}`, "! time is missing: want time, address, method, path, host, as Weir's Envoy writes them"},
+		{Envoy, `{"start_time":"2026-11-30T08:00:00.001Z","method":"GET","path":"/search","authority":"a.example","x_forwarded_for":"6.6.6.6,192.0.2.1","downstream_remote_address":"10.0.0.1:4000","response_code":200}`,
+			"2026-11-30T08:00:00.001Z GET /search host=a.example from 192.0.2.1"},
+		{Envoy, `{"start_time":"2026-11-30T08:00:00.001Z","method":"GET","path":"/","authority":"-","x_forwarded_for":null,"downstream_remote_address":"[2001:db8::1]:4000"}`,
+			"2026-11-30T08:00:00.001Z GET / from 2001:db8::1"},
+		{Envoy, `{"method":"GET"}`, "! time is missing: want time, address, method, path, host, as Weir's Envoy writes them, or Istio's start_time, x_forwarded_for, method, path, authority"},
 		{Envoy, `nothing`, `! want [time] "request" …`},
 	} {
 		var call Call
