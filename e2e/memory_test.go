@@ -15,8 +15,12 @@ import (
 	"github.com/weirproject/weir/shared/rule"
 )
 
-// Memory is compared as the size of each VM's linear memory in bytes. Go's runtime takes it in steps, so that flat means:
-// over the requests of the second half nothing was kept that the first half's heap had no room for.
+// Memory is compared as the size of each VM's linear memory in bytes. Go's runtime takes it in steps of 512 KiB, and when its
+// collector runs hangs on what was allocated before: so flat means that the second half's 300,000 requests of each worker
+// took one step at most, where two bytes kept of each would take two.
+
+// memoryStep is what Go's runtime grows by on Wasm.
+const memoryStep = 512 << 10
 
 // Case 24. Memory is bounded, so that a million addresses push a limited one out of every table; whatever comes into
 // its place may be held for more used than it is, and is never held for less. Of those addresses a quarter come with a
@@ -61,7 +65,7 @@ rules:
 	}
 	t.Logf("answers %v, %d shared values, %v bytes a VM", counts, h.Shared().Len(), h.Memories())
 	for i, bytes := range h.Memories() {
-		if bytes != before[i] {
+		if bytes > before[i]+memoryStep {
 			t.Errorf("VM %d grew from %d to %d bytes in the second half", i, before[i], bytes)
 		}
 	}
