@@ -50,7 +50,7 @@ The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&edge.Listen, "edge", "127.0.0.1:8080", "where clients connect, IP:PORT")
+	flags.StringVar(&edge.Listen, "edge", "127.0.0.1:8080", "where clients connect, IP:PORT; [::]:PORT is IPv4 and IPv6")
 	flags.StringVar(&edge.Origin, "origin", "127.0.0.1:8081", "where the origin's gateway listens, HOST:PORT")
 	flags.StringVar(&edge.Admin, "admin", "127.0.0.1:9901", "Envoy's admin, IP:PORT on loopback")
 	flags.StringVar(&edge.Filter, "filter", "", "file that holds the filter, FILE.json (required)")

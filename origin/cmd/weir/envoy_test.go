@@ -26,7 +26,7 @@ func TestEnvoyConfigWritesWhatItsFlagsSay(t *testing.T) {
 		{flags: "--max-connections 7", want: "max_active_downstream_connections: 7 "},
 		{flags: "--max-heap 100", fault: "whole number of MiB or GiB"},
 		{flags: "--max-heap 9999999999GiB", fault: "whole number of MiB or GiB"},
-		{flags: "--max-heap 1MiB", fault: "128 MiB to 1 TiB"},
+		{flags: "--max-heap 1MiB", fault: "128MiB to 1024GiB"},
 		{flags: "--max-connections 0", fault: "more than zero"},
 		{flags: "--request-timeout 0", fault: "more than zero"},
 		{flags: "--stream-idle 0s", fault: "more than zero"},

@@ -96,10 +96,13 @@ func (e Edge) Render() ([]byte, error) {
 	streamIdle, idleErr := within("stream-idle", or(e.StreamIdle, DefaultStreamIdle), minTimeout, maxTimeout)
 	var heapErr error
 	if e.MaxHeap != 0 && (e.MaxHeap < minHeap || e.MaxHeap > maxHeap) {
-		heapErr = wrong("max-heap", strconv.FormatInt(e.MaxHeap, 10), "128 MiB to 1 TiB, or 0 for no bound")
+		heapErr = wrong("max-heap", strconv.FormatInt(e.MaxHeap>>20, 10)+"MiB", "128MiB to 1024GiB")
 	}
 	if err := errors.Join(listenErr, originErr, adminErr, filterErr, controlErr, healthErr, certificateErr, hopsErr,
 		connectionsErr, heapErr, requestErr, idleErr); err != nil {
+		return nil, err
+	}
+	if err := apart(listen, admin, health); err != nil {
 		return nil, err
 	}
 	controlType := ""
@@ -161,6 +164,43 @@ type address struct {
 	Port uint16
 }
 
+// Any6 tells whether a listener here is for every address of the host. Such a one takes IPv4 clients as well, under their
+// IPv4 addresses, so that one listener serves both; Envoy left alone would take IPv6 only.
+func (a address) Any6() bool {
+	ip, err := netip.ParseAddr(a.Host)
+	return err == nil && ip == netip.IPv6Unspecified()
+}
+
+// clashes tells whether two listeners cannot be at both addresses: the same port, of one host or of every host.
+func (a address) clashes(b address) bool {
+	first, errA := netip.ParseAddr(a.Host)
+	second, errB := netip.ParseAddr(b.Host)
+	if errA != nil || errB != nil || a.Port != b.Port {
+		return false
+	}
+	return first == second || a.Any6() || b.Any6() || (first.IsUnspecified() || second.IsUnspecified()) && first.Is4() == second.Is4()
+}
+
+// apart checks that Envoy's listeners, of which health may be nil, are not in each other's way: Envoy would say so only
+// when it starts.
+func apart(listen, admin address, health *address) error {
+	var errs []error
+	clash := func(field string, a address, other string, b address) {
+		if a.clashes(b) {
+			errs = append(errs, wrong(field, a.String(), "another port than that of "+other+", "+b.String()))
+		}
+	}
+	clash("admin", admin, "edge", listen)
+	if health != nil {
+		clash("health", *health, "edge", listen)
+		clash("health", *health, "admin", admin)
+	}
+	return errors.Join(errs...)
+}
+
+// String is host:port.
+func (a address) String() string { return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))) }
+
 func wrong(field, value, want string) error {
 	return fmt.Errorf("%s: %q: want %s", field, value, want)
 }
@@ -201,9 +241,22 @@ func parseDiscoveryPath(field, path string) (string, error) {
 // within checks low ≤ v ≤ high.
 func within[T int | time.Duration](field string, v, low, high T) (T, error) {
 	if v < low || v > high {
-		return 0, wrong(field, fmt.Sprint(v), fmt.Sprintf("%v to %v", low, high))
+		return 0, wrong(field, spell(v), spell(low)+" to "+spell(high))
 	}
 	return v, nil
+}
+
+// spell writes a value as people do: 24h, where a duration of its own accord is 24h0m0s.
+func spell(v any) string {
+	text := fmt.Sprint(v)
+	if _, ok := v.(time.Duration); ok {
+		for _, zero := range []string{"m0s", "h0m"} {
+			if strings.HasSuffix(text, zero) {
+				text = text[:len(text)-2]
+			}
+		}
+	}
+	return text
 }
 
 // seconds writes a duration as Envoy reads it.

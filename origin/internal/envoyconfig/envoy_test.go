@@ -98,6 +98,7 @@ func TestEnvoyTakesTheBootstrap(t *testing.T) {
 	}
 	for name, change := range map[string]func(*envoyconfig.Edge){
 		"v6, behind two proxies": func(e *envoyconfig.Edge) { e.Listen, e.Admin, e.Hops = "[::1]:8080", "[::1]:9901", 2 },
+		"both families":          func(e *envoyconfig.Edge) { e.Listen, e.Health = "[::]:8080", "[::]:8086" },
 		"origin by name":         func(e *envoyconfig.Edge) { e.Origin = "origin.internal:8081" },
 		"odd texts":              func(e *envoyconfig.Edge) { e.Node, e.AccessLog = `a "b": {c}`, "/dev/null" },
 		"least": func(e *envoyconfig.Edge) {

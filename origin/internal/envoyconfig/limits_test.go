@@ -486,3 +486,19 @@ func TestFloodsOfFramesEndTheConnection(t *testing.T) {
 		t.Errorf("after the floods: %d %q", response.StatusCode, body)
 	}
 }
+
+// A listener for every address of the host serves both families, and an IPv4 client is the same one there as elsewhere.
+func TestOneListenerServesBothFamilies(t *testing.T) {
+	r := start(t, func(w http.ResponseWriter, request *http.Request) {
+		_, _ = io.WriteString(w, request.Header.Get("x-weir-address"))
+	}, func(e *envoyconfig.Edge) {
+		_, port, _ := net.SplitHostPort(e.Listen)
+		e.Listen = "[::]:" + port
+	})
+	_, port, _ := net.SplitHostPort(r.Listen)
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		if _, from := get(t, "http://"+net.JoinHostPort(host, port)); from != host {
+			t.Errorf("a client at %s is %q to the origin", host, from)
+		}
+	}
+}

@@ -36,9 +36,14 @@ func TestEveryWrongFieldIsNamedWithWhatIsAllowed(t *testing.T) {
 		"health by name":          {func(e *envoyconfig.Edge) { e.Health = "localhost:80" }, []string{`health: "localhost`, "IP address"}},
 		"certificate itself":      {func(e *envoyconfig.Edge) { e.Certificate = "cert.pem" }, []string{`certificate: "cert.pem"`, ".json"}},
 		"connections below 1":     {func(e *envoyconfig.Edge) { e.MaxConnections = -1 }, []string{`max-connections: "-1"`, "1 to 1000000"}},
-		"heap too small":          {func(e *envoyconfig.Edge) { e.MaxHeap = 1 << 20 }, []string{`max-heap: "1048576"`, "128 MiB to 1 TiB"}},
+		"heap too small":          {func(e *envoyconfig.Edge) { e.MaxHeap = 1 << 20 }, []string{`max-heap: "1MiB"`, "128MiB to 1024GiB"}},
 		"request time too short":  {func(e *envoyconfig.Edge) { e.RequestTimeout = time.Millisecond }, []string{`request-timeout: "1ms"`, "1s to 24h"}},
-		"idle time too long":      {func(e *envoyconfig.Edge) { e.StreamIdle = 25 * time.Hour }, []string{`stream-idle: "25h0m0s"`, "1s to 24h"}},
+		"idle time too long":      {func(e *envoyconfig.Edge) { e.StreamIdle = 25 * time.Hour }, []string{`stream-idle: "25h"`, "1s to 24h"}},
+		"admin at the edge's":     {func(e *envoyconfig.Edge) { e.Admin = e.Listen }, []string{`admin: "127.0.0.1:8080": want another port`, "edge, 127.0.0.1:8080"}},
+		"edge at every address":   {func(e *envoyconfig.Edge) { e.Listen = "0.0.0.0:9901" }, []string{`admin: "127.0.0.1:9901": want another port`, "edge, 0.0.0.0:9901"}},
+		"edge of both families":   {func(e *envoyconfig.Edge) { e.Listen = "[::]:9901" }, []string{`admin: "127.0.0.1:9901": want another port`, "edge, [::]:9901"}},
+		"health at the others'": {func(e *envoyconfig.Edge) { e.Health, e.Listen = "0.0.0.0:9901", "127.0.0.9:9901" },
+			[]string{"health: \"0.0.0.0:9901\": want another port than that of edge", "want another port than that of admin"}},
 		"all at once": {func(e *envoyconfig.Edge) { *e = envoyconfig.Edge{Hops: 17} },
 			[]string{"edge:", "origin:", "admin:", "filter:", "hops:"}},
 	} {
@@ -55,6 +60,20 @@ func TestEveryWrongFieldIsNamedWithWhatIsAllowed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestListenersOfTwoAddressesMayShareAPort(t *testing.T) {
+	for _, c := range []envoyconfig.Edge{
+		{Listen: "192.0.2.1:8080", Health: "192.0.2.2:8080"},
+		{Listen: "[2001:db8::1]:8080", Health: "0.0.0.0:8080"},
+		{Listen: "[::]:8080", Health: "0.0.0.0:8086"},
+	} {
+		e := edge()
+		e.Listen, e.Health = c.Listen, c.Health
+		if _, err := e.Render(); err != nil {
+			t.Errorf("edge %s, health %s: %v", c.Listen, c.Health, err)
+		}
 	}
 }
 
