@@ -27,6 +27,26 @@ func atMost(n int) cobra.PositionalArgs {
 	}
 }
 
+// require makes flags of cmd required. cobra's own check does not say which command lacks them.
+func require(cmd *cobra.Command, names ...string) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		var missing []string
+		for _, name := range names {
+			if !cmd.Flags().Changed(name) {
+				missing = append(missing, "--"+name)
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		verb := "is"
+		if len(missing) > 1 {
+			verb = "are"
+		}
+		return fmt.Errorf("%s: %s %s missing: `%s --help` lists the flags", title(cmd), strings.Join(missing, " and "), verb, cmd.CommandPath())
+	}
+}
+
 // flagError tells which command refused a flag, and where its flags are listed.
 func flagError(cmd *cobra.Command, err error) error {
 	if !cmd.HasParent() {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -28,7 +29,7 @@ func newBundleBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Compile rules and issued keys into a bundle",
-		Args:  cobra.NoArgs,
+		Args:  atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			content, err := envoyconfig.BuildBundle(rulesFile, keysFile, release, time.Now())
 			if err == nil {
@@ -52,7 +53,7 @@ func newBundleBuildCommand() *cobra.Command {
 	flags.StringVar(&keysFile, "keys", "", "keys file; without one, edges do not look at keys")
 	flags.StringVarP(&out, "output", "o", "", "file to write (required)")
 	flags.Uint64Var(&release, "release", 0, "number of the release; 0 for one that comes from a file")
-	_ = cmd.MarkFlagRequired("output")
+	require(cmd, "output")
 	return cmd
 }
 
@@ -78,7 +79,7 @@ func newBundleVerifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Tell whether an edge of this version takes a bundle: exit code 0, or 2 with the reason",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, content, err := readBundle(args[0])
 			if err != nil {
@@ -114,7 +115,7 @@ func describe(w io.Writer, b bundle.Bundle, content []byte) error {
 	describeRule(table, b)
 	fmt.Fprintf(table, "table\t%d addresses\n", b.TableEntries)
 	fmt.Fprintf(table, "networks\t%d exempt, %d denied\n", b.Networks.Exempted(), b.Networks.Denied())
-	fmt.Fprintf(table, "origin rules\t%d\n", b.Origin.Len())
+	fmt.Fprintf(table, "origin rules\t%d, which hints may name\n", b.Origin.Len())
 	fmt.Fprintf(table, "size\t%d bytes\n", len(content))
 	sections, err := bundle.Sections(content)
 	if err != nil {
@@ -150,14 +151,14 @@ func describeGate(table io.Writer, b bundle.Bundle) {
 	}
 	fmt.Fprintf(table, "  changed since\t%d issued, %d revoked\n", issued, revoked)
 	if g.Epoch == 0 {
-		fmt.Fprintf(table, "  key deltas\tnobody serves them\n")
+		fmt.Fprintf(table, "  key deltas\tnone: a keys file has no numbered changes\n")
 	} else {
 		fmt.Fprintf(table, "  key deltas\tfrom %d of epoch %d\n", g.Seq, g.Epoch)
 	}
 	if g.StaleAfter == 0 {
 		fmt.Fprintf(table, "  unknown keys\trefused, whatever the bundle's age\n")
 	} else {
-		fmt.Fprintf(table, "  unknown keys\trefused; once the bundle is %v old, %s pass unverified\n", duration(g.StaleAfter), rate(g.Unverified))
+		fmt.Fprintf(table, "  unknown keys\trefused; once the bundle is %s old, %s pass unverified\n", duration(g.StaleAfter), rate(g.Unverified))
 	}
 }
 
@@ -181,7 +182,16 @@ func rate(l limit.Limit) string {
 	if burst == 0 {
 		burst = l.Count
 	}
-	return fmt.Sprintf("%d per %v, burst %d", l.Count, duration(l.Window), burst)
+	return fmt.Sprintf("%d per %s, burst %d", l.Count, duration(l.Window), burst)
 }
 
-func duration(m limit.Micros) time.Duration { return time.Duration(m) * time.Microsecond }
+// duration spells a time for people: 1h, where Go's own text is 1h0m0s.
+func duration(m limit.Micros) string {
+	text := (time.Duration(m) * time.Microsecond).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}

@@ -22,7 +22,7 @@ func newDemoCommand() *cobra.Command {
 		Short: "Send good and bad clients at a running system, and watch",
 		Long: `Send a polite client, a retry storm and forged keys at the system that "weir run" started,
 each from an address of its own, and draw who is answered what.`,
-		Args: cobra.NoArgs,
+		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run, err := stand.ReadRun(runFile)
 			if err != nil {

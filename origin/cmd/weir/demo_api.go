@@ -14,7 +14,7 @@ func newDemoAPICommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "api",
 		Short: "Serve the API that the demo puts behind Weir",
-		Args:  cobra.NoArgs,
+		Args:  atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := net.Listen("tcp", listen)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/origin/internal/envoyconfig"
+	"github.com/weirproject/weir/shared/bundle"
 )
 
 func init() { register(newEnvoyCommand) }
@@ -29,7 +30,7 @@ func newEnvoyConfigCommand() *cobra.Command {
 		Long: `Write the bootstrap of an edge Envoy: one listener with Weir's filter and the guard behind it.
 Envoy loads the filter from the file that "weir envoy filter" writes, at start and at each rename onto it.
 The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
-		Args: cobra.NoArgs,
+		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			edge.MaxHeap = int64(heap)
 			for _, name := range []string{"max-connections", "request-timeout", "stream-idle"} {
@@ -65,7 +66,7 @@ The number of workers is Envoy's own flag: envoy -c FILE --concurrency N.`,
 	flags.DurationVar(&edge.RequestTimeout, "request-timeout", envoyconfig.DefaultRequestTimeout, "until a request is whole or its answer begins")
 	flags.DurationVar(&edge.StreamIdle, "stream-idle", envoyconfig.DefaultStreamIdle, "until a silent request, stream or websocket ends")
 	flags.StringVarP(&out, "output", "o", "", "file to write (default standard output)")
-	_ = cmd.MarkFlagRequired("filter")
+	require(cmd, "filter")
 	return cmd
 }
 
@@ -77,10 +78,13 @@ func newEnvoyFilterCommand() *cobra.Command {
 		Short: "Write the filter with its bundle, for Envoy to load",
 		Long: `Write the Wasm filter with its bundle as the file that Envoy's extension discovery reads.
 The file is renamed into place: a running Envoy takes it within a moment and keeps its buckets.`,
-		Args: cobra.NoArgs,
+		Args: atMost(0),
 		RunE: func(*cobra.Command, []string) (err error) {
 			if filter.Bundle, err = os.ReadFile(bundleFile); err != nil {
 				return fmt.Errorf("envoy filter: %w", err)
+			}
+			if _, err := bundle.Decode(filter.Bundle); err != nil {
+				return fmt.Errorf("envoy filter: %s: %w", bundleFile, err)
 			}
 			text, err := filter.Render()
 			if err == nil {
@@ -97,9 +101,7 @@ The file is renamed into place: a running Envoy takes it within a moment and kee
 	flags.StringVar(&filter.Wasm, "wasm", "build/weir-edge.wasm", "the filter's module; its absolute path here is where Envoy looks for it")
 	flags.StringVarP(&out, "output", "o", "", "file to write, FILE.json (required)")
 	flags.StringVar(&filter.VMConfig, "vm-config", "", "text that each VM starts with; only the fault-test build reads it")
-	for _, name := range []string{"bundle", "output"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
+	require(cmd, "bundle", "output")
 	return cmd
 }
 
@@ -111,7 +113,7 @@ func newEnvoyCertificateCommand() *cobra.Command {
 		Short: "Write which TLS certificate Envoy serves, for Envoy to load",
 		Long: `Write which certificate and private key Envoy serves TLS with, as the file that its secret discovery reads.
 Envoy reads the two files again when one is renamed into their folder, so a renewal needs no restart.`,
-		Args: cobra.NoArgs,
+		Args: atMost(0),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := certificate.Render()
 			if err == nil {
@@ -127,9 +129,7 @@ Envoy reads the two files again when one is renamed into their folder, so a rene
 	flags.StringVar(&certificate.Chain, "cert", "", "certificate with its intermediates, PEM (required)")
 	flags.StringVar(&certificate.Key, "key", "", "its private key, PEM, in the same folder (required)")
 	flags.StringVarP(&out, "output", "o", "", "file to write, FILE.json (required)")
-	for _, name := range []string{"cert", "key", "output"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
+	require(cmd, "cert", "key", "output")
 	return cmd
 }
 

@@ -25,7 +25,7 @@ func newKeyNewCommand() *cobra.Command {
 		Long: `Make an API key and add its hashes to a keys file, which is begun if it is not there.
 The key goes to standard output, once: only its hashes are kept.`,
 		Example: "  weir key new --id acme-prod --tenant acme --keys weir.keys.yaml",
-		Args:    cobra.NoArgs,
+		Args:    atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var text string
 			err := keys.Update(file, rand.Reader, func(f *keys.File) (err error) {
@@ -45,6 +45,6 @@ The key goes to standard output, once: only its hashes are kept.`,
 	flags.StringVar(&who.Tenant, "tenant", "", "tenant that the key belongs to, which rules by tenant count together")
 	flags.StringVar(&who.Tier, "tier", "", "tier that the key belongs to; kept in the file, this version's origin does not read it")
 	flags.StringVar(&file, "keys", "weir.keys.yaml", "keys file")
-	_ = cmd.MarkFlagRequired("id")
+	require(cmd, "id")
 	return cmd
 }

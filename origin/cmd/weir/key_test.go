@@ -69,7 +69,7 @@ func TestKeyThatCannotBeAddedIsNotShown(t *testing.T) {
 		"odd id":      {[]string{"--id", "a b", "--keys", file}, `id "a b"`},
 		"broken file": {[]string{"--id", "b", "--keys", broken}, broken + ":1:"},
 		"no folder":   {[]string{"--id", "b", "--keys", filepath.Join(folder, "x", "y")}, "no such file"},
-		"no id":       {[]string{"--keys", file}, `"id" not set`},
+		"no id":       {[]string{"--keys", file}, `--id is missing`},
 	} {
 		out, _, err := invoke(t, newKeyCommand(), append([]string{"new"}, c.args...)...)
 		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
@@ -106,8 +106,8 @@ edge: {exempt: [10.0.0.0/8], deny-file: deny.txt, stale-after: 90m, unverified: 
 	must(newBundleCommand(), "build", "--rules", at("rules.yaml"), "--keys", at("keys.yaml"), "--release", "7", "-o", at("bundle.bin"))
 	out := must(newBundleCommand(), "inspect", at("bundle.bin"))
 	for _, want := range []string{"release                  7\n", "keys                     1, begin with \"wk_\"", "flood, token-bucket per address", "50 per 1s, burst 200",
-		"once the bundle is 1h30m0s old, 7 per 1s, burst 7 pass unverified", "nobody serves them", "0 issued, 0 revoked", "1 exempt, 2 denied",
-		"origin rules             1\n", "table                    65536 addresses\n", "key filter (kind 4)    44 bytes, 44.00 a key\n", "networks (kind 7) "} {
+		"once the bundle is 1h30m old, 7 per 1s, burst 7 pass unverified", "none: a keys file has no numbered changes", "0 issued, 0 revoked", "1 exempt, 2 denied",
+		"origin rules             1, which hints may name\n", "table                    65536 addresses\n", "key filter (kind 4)    44 bytes, 44.00 a key\n", "networks (kind 7) "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("want %q in:\n%s", want, out)
 		}
@@ -127,7 +127,7 @@ edge: {exempt: [10.0.0.0/8], deny-file: deny.txt, stale-after: 90m, unverified: 
 	}{
 		"inspect what is no bundle": {newBundleCommand(), []string{"inspect", at("rules.yaml")}, at("rules.yaml")},
 		"no rules":                  {newBundleCommand(), []string{"build", "--rules", at("absent"), "-o", at("x")}, at("absent")},
-		"damaged bundle":            {newEnvoyCommand(), []string{"filter", "--bundle", at("keys.yaml"), "--wasm", at("filter.wasm"), "-o", at("x.json")}, "bundle"},
+		"damaged bundle":            {newEnvoyCommand(), []string{"filter", "--bundle", at("keys.yaml"), "--wasm", at("filter.wasm"), "-o", at("x.json")}, at("keys.yaml") + ": bundle: does not begin"},
 		"bad address":               {newEnvoyCommand(), []string{"config", "--filter", at("filter.json"), "--edge", "x"}, `edge: "x"`},
 	} {
 		if _, _, err := invoke(t, c.command, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {

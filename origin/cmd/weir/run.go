@@ -25,7 +25,7 @@ func newRunCommand() *cobra.Command {
 		Short: "Run the whole system on this machine, to look at it",
 		Long: `Run Valkey, a demo API, the origin and Envoy with the filter on loopback ports, until Ctrl-C.
 It is "make run", which builds and fetches what is missing first. Addresses go to build/run.json as well.`,
-		Args: cobra.NoArgs,
+		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			memory, err := choice("store", store, "memory", "valkey")
 			if err != nil {
