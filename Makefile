@@ -23,7 +23,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,8 +55,8 @@ images: tools build ## Write the container images into build/images/ and tell th
 	@go run ./envoy/mkimages -o build/images -tag '$(TAG)'
 
 COMPOSE = $$(docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose) -p weir -f envoy/compose.yaml
-compose compose-down: export WEIR_TAG = $(TAG)
-compose compose-down: export WEIR_FILES = $(CURDIR)/build/compose/files
+compose compose-push compose-down: export WEIR_TAG = $(TAG)
+compose compose-push compose-down: export WEIR_FILES = $(CURDIR)/build/compose/files
 
 compose: images ## Run the system in containers, the edge on 127.0.0.1:8080 (WEIR_PORT=)
 	@for image in weir weir-envoy weir-valkey; do docker load -q -i build/images/$$image.tar || exit 1; done
@@ -67,6 +67,9 @@ compose: images ## Run the system in containers, the edge on 127.0.0.1:8080 (WEI
 		until [ "$$(docker inspect -f '{{.State.Health.Status}}' $$edge)" = healthy ]; do \
 			tries=$$((tries - 1)); [ $$tries -gt 0 ] || { $(COMPOSE) logs --tail 20; exit 1; }; sleep 1; \
 		done
+
+compose-push: ## Give the edge of make compose the rules and keys in build/compose/files
+	@$(COMPOSE) run --rm bundle && $(COMPOSE) run --rm --no-deps filter
 
 compose-down: ## End what make compose started
 	@$(COMPOSE) down --volumes
