@@ -52,6 +52,7 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 			return strings.EqualFold(strings.TrimSpace(h), name)
 		})
 	}}
+	e.network, e.denied, e.exempt = treatment(s.EdgeSettings, q.Address)
 	for r := range s.Rules() {
 		e.rule(&r)
 	}
@@ -65,7 +66,10 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 	}
 	section("Applies", "RULE\tLINE\tWHERE\tPRINCIPAL\tENDPOINT\tLIMIT\tFROM", e.applies)
 	section("Does not apply", "RULE\tLINE\tWHERE\tWHY", e.others)
-	if !e.limited {
+	switch {
+	case e.denied:
+		fmt.Fprintf(table, "\nThe edge refuses this request with 403, since %s is denied.\n", e.network)
+	case !e.limited:
 		fmt.Fprintf(table, "\nNo enforced rule applies: nothing limits this request.\n")
 	}
 	return table.Flush()
@@ -78,6 +82,29 @@ type explanation struct {
 	applies []string
 	others  []string
 	limited bool
+	// The network of the edge block that decides about the address, if there is one.
+	network        netip.Prefix
+	denied, exempt bool
+}
+
+// treatment finds the longest network of the edge block that holds an address.
+func treatment(s rule.EdgeSettings, address netip.Addr) (network netip.Prefix, denied, exempt bool) {
+	address = address.Unmap().WithZone("")
+	look := func(list []rule.Network) (found bool) {
+		for _, n := range list {
+			of := netip.AddrFrom16(n.Address)
+			if !n.V6 {
+				of = netip.AddrFrom4([4]byte(n.Address[:4]))
+			}
+			if p := netip.PrefixFrom(of, int(n.Bits)); p.Contains(address) && (!network.IsValid() || p.Bits() > network.Bits()) {
+				network, found = p, true
+			}
+		}
+		return found
+	}
+	exempt = look(s.Exempt)
+	denied = look(s.Deny)
+	return network, denied, exempt && !denied
 }
 
 func (e *explanation) head(w io.Writer) {
@@ -110,6 +137,14 @@ func (e *explanation) address() string {
 // rule files one rule under those that apply or those that do not.
 func (e *explanation) rule(r *rule.Rule) {
 	pattern, matched, line := "", false, strconv.Itoa(int(r.Line))
+	switch {
+	case e.denied:
+		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the edge refuses all requests from "+e.network.String()))
+		return
+	case e.exempt && r.Where == rule.Edge:
+		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the address is exempt, as one of "+e.network.String()))
+		return
+	}
 	for _, m := range e.set.Match(r.Where, e.request, nil) {
 		if m.Rule.Index == r.Index {
 			pattern, matched = m.Pattern, true

@@ -66,6 +66,45 @@ func TestATierIsNotTheAddresss(t *testing.T) {
 	}
 }
 
+// The longest network decides, whichever list it is in.
+func TestExemptAndDeniedAddressesAreTold(t *testing.T) {
+	release, err := rules.ParseModel("rules.yaml", []byte(`version: 1
+rules:
+- {name: flood, where: edge, by: [address], limit: 50/1s}
+- {name: all, where: origin, by: [global], limit: 9/1s}
+edge: {exempt: [10.0.0.0/8, 192.0.2.7, "2001:db8:1::/48"], deny: [10.1.0.0/16, 192.0.2.0/24, "2001:db8::/32"]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, c := range map[string]struct {
+		want  string
+		rules int // that apply
+	}{
+		"10.0.0.1":         {"is exempt, as one of 10.0.0.0/8\n", 1},
+		"::ffff:10.0.0.1":  {"is exempt, as one of 10.0.0.0/8\n", 1},
+		"10.1.0.1":         {"with 403, since 10.1.0.0/16 is denied.\n", 0},
+		"192.0.2.7":        {"is exempt, as one of 192.0.2.7/32\n", 1},
+		"192.0.2.8":        {"refuses all requests from 192.0.2.0/24\n", 0},
+		"2001:db8::1%eth0": {"with 403, since 2001:db8::/32 is denied.\n", 0},
+		"2001:db8:1::1":    {"is exempt, as one of 2001:db8:1::/48\n", 1},
+		"2001:db9::1":      {"address=2001:db9::/64 and 2001:db9::/48", 2},
+		"11.0.0.1":         {"address=11.0.0.1/32", 2},
+	} {
+		var b strings.Builder
+		err := explain.Write(&b, release.Set, explain.Question{Method: "GET", Path: "/", Address: netip.MustParseAddr(address)})
+		out := b.String()
+		met := strings.Count(out, "50/1s") + strings.Count(out, "9/1s")
+		if err != nil || !strings.Contains(out, c.want) || met != c.rules {
+			t.Errorf("%s: %v, want %q and %d rules that apply in:\n%s", address, err, c.want, c.rules, out)
+		}
+	}
+	var b strings.Builder
+	if err := explain.Write(&b, release.Set, explain.Question{Method: "GET", Path: "/"}); err != nil || strings.Contains(b.String(), "exempt") || strings.Contains(b.String(), "403") {
+		t.Errorf("no address: %v\n%s", err, b.String())
+	}
+}
+
 func TestMethodsAreHTTPs(t *testing.T) {
 	for text, want := range map[string]string{"get": "GET", "GET": "GET", "Patch": "PATCH", "purge": "purge", "M-SEARCH": "M-SEARCH", "": "refused", "G E": "refused", "/search": "refused", "GÉT": "refused"} {
 		got, err := explain.ParseMethod(text)
