@@ -41,8 +41,8 @@ Formats, of which the first line tells without --format:
 Access logs hold no key and no tenant: to try a rule by those, write JSON lines. Their user, where there is one, is taken for
 a verified user.
 
-All rules of the file are tried, the edge's first: a call that the edge refuses does not reach the origin. Not tried are
-penalties and the wider prefix of v6-outer.
+All rules of the file are tried, the edge's first: a call that the edge refuses does not reach the origin. Addresses that the
+file's edge block denies or exempts are so here too. Not tried are penalties and the wider prefix of v6-outer.
 
 The summary counts, for each rule, the calls that it was asked about (seen), and the most in any second of the trace's clock
 (peak). What is neither admitted nor refused had room, but met a refusal of another rule, which charges nobody. Refused

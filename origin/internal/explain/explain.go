@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -52,7 +53,8 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 			return strings.EqualFold(strings.TrimSpace(h), name)
 		})
 	}}
-	e.network, e.denied, e.exempt = treatment(s.EdgeSettings, q.Address)
+	networks := rules.NewNetworks(s.EdgeSettings)
+	e.treatment, e.network = networks.Find(q.Address)
 	for r := range s.Rules() {
 		e.rule(&r)
 	}
@@ -67,7 +69,7 @@ func Write(w io.Writer, s *rule.Set, q Question) error {
 	section("Applies", "RULE\tLINE\tWHERE\tPRINCIPAL\tENDPOINT\tLIMIT\tFROM", e.applies)
 	section("Does not apply", "RULE\tLINE\tWHERE\tWHY", e.others)
 	switch {
-	case e.denied:
+	case e.treatment == rules.Denied:
 		fmt.Fprintf(table, "\nThe edge refuses this request with 403, since %s is denied.\n", e.network)
 	case !e.limited:
 		fmt.Fprintf(table, "\nNo enforced rule applies: nothing limits this request.\n")
@@ -83,28 +85,8 @@ type explanation struct {
 	others  []string
 	limited bool
 	// The network of the edge block that decides about the address, if there is one.
-	network        netip.Prefix
-	denied, exempt bool
-}
-
-// treatment finds the longest network of the edge block that holds an address.
-func treatment(s rule.EdgeSettings, address netip.Addr) (network netip.Prefix, denied, exempt bool) {
-	address = address.Unmap().WithZone("")
-	look := func(list []rule.Network) (found bool) {
-		for _, n := range list {
-			of := netip.AddrFrom16(n.Address)
-			if !n.V6 {
-				of = netip.AddrFrom4([4]byte(n.Address[:4]))
-			}
-			if p := netip.PrefixFrom(of, int(n.Bits)); p.Contains(address) && (!network.IsValid() || p.Bits() > network.Bits()) {
-				network, found = p, true
-			}
-		}
-		return found
-	}
-	exempt = look(s.Exempt)
-	denied = look(s.Deny)
-	return network, denied, exempt && !denied
+	treatment rules.Treatment
+	network   netip.Prefix
 }
 
 func (e *explanation) head(w io.Writer) {
@@ -138,10 +120,10 @@ func (e *explanation) address() string {
 func (e *explanation) rule(r *rule.Rule) {
 	pattern, matched, line := "", false, strconv.Itoa(int(r.Line))
 	switch {
-	case e.denied:
+	case e.treatment == rules.Denied:
 		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the edge refuses all requests from "+e.network.String()))
 		return
-	case e.exempt && r.Where == rule.Edge:
+	case e.treatment == rules.Exempt && r.Where == rule.Edge:
 		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the address is exempt, as one of "+e.network.String()))
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -31,6 +32,7 @@ type Decision struct {
 // Engine decides calls by a rule set. It is for one goroutine.
 type Engine struct {
 	set      *rule.Set
+	networks rules.Networks
 	states   []states
 	absent   []int64 // calls that a rule matched and whose principal it could not name
 	maxBytes int64
@@ -61,7 +63,7 @@ type asked struct {
 // NewEngine makes an engine whose counters take about maxBytes at most. Beyond it, counters nearest to fresh are dropped:
 // see [Engine.Shed].
 func NewEngine(set *rule.Set, maxBytes int64) *Engine {
-	e := &Engine{set: set, maxBytes: maxBytes, absent: make([]int64, set.Len())}
+	e := &Engine{set: set, networks: rules.NewNetworks(set.EdgeSettings), maxBytes: maxBytes, absent: make([]int64, set.Len())}
 	for r := range set.Rules() {
 		e.states = append(e.states, newStates(&r))
 	}
@@ -81,8 +83,9 @@ func (e *Engine) Counters() (n int) {
 }
 
 // Decide answers a call, telling emit what each rule says in the order of the file, the edge's rules first. A call that
-// the edge refuses does not reach the origin.
-func (e *Engine) Decide(c *Call, emit func(*Decision)) {
+// the edge refuses does not reach the origin: no rule is asked about one from a denied address, none of the edge's about
+// one from an exempt address.
+func (e *Engine) Decide(c *Call, emit func(*Decision)) (t rules.Treatment) {
 	if e.lowOf == 0 {
 		e.low = c.At
 	}
@@ -90,7 +93,13 @@ func (e *Engine) Decide(c *Call, emit func(*Decision)) {
 	if e.lowOf++; e.lowOf == block {
 		e.passed, e.lowOf = e.low, 0
 	}
+	if t, _ = e.networks.Find(c.Address); t == rules.Denied {
+		return t
+	}
 	for _, where := range []rule.Where{rule.Edge, rule.Origin} {
+		if where == rule.Edge && t == rules.Exempt {
+			continue
+		}
 		if !e.decide(where, c, emit) {
 			break
 		}
@@ -98,6 +107,7 @@ func (e *Engine) Decide(c *Call, emit func(*Decision)) {
 	if e.inserted > max(block, e.held) {
 		e.sweep()
 	}
+	return t
 }
 
 // decide answers for the rules of one tier: all enforced ones must admit, else none of them is charged.

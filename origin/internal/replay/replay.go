@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -137,7 +138,13 @@ func (r *run) line(line []byte, err error) error {
 	}
 	r.count()
 	r.refused, r.limited = false, false
-	r.engine.Decide(&r.call, r.decision)
+	switch r.engine.Decide(&r.call, r.decision) {
+	case rules.Denied:
+		r.summary.Denied++
+		r.refused, r.limited = true, true
+	case rules.Exempt:
+		r.summary.Exempt++
+	}
 	if r.refused {
 		r.summary.Refused++
 	}

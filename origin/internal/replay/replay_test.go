@@ -104,6 +104,34 @@ func TestARefusalChargesNoRule(t *testing.T) {
 	}
 }
 
+func TestExemptAndDeniedAddressesAreThoseOfTheEdge(t *testing.T) {
+	set := model(t, `rules:
+- {name: flood, where: edge, by: [address], limit: 1/1m}
+- {name: all, where: origin, by: [global], limit: 100/1m}
+edge: {exempt: [10.0.0.0/8], deny: [10.1.0.0/16, "2001:db8::/32"]}
+`)
+	var trace strings.Builder
+	for _, address := range []string{"10.0.0.1", "10.0.0.1", "10.1.0.1", "2001:db8::1", "192.0.2.1", "192.0.2.1"} {
+		fmt.Fprintf(&trace, "{\"t\":0,\"address\":%q}\n", address)
+	}
+	got, summary := play(t, set, trace.String(), replay.Options{})
+	if want := "all+ all+ flood+ all+ flood-"; verdicts(got) != want {
+		t.Errorf("got  %s\nwant %s", verdicts(got), want)
+	}
+	if summary.Calls != 6 || summary.Refused != 3 || summary.Denied != 2 || summary.Exempt != 2 || summary.Unlimited != 0 {
+		t.Errorf("%+v", summary)
+	}
+	var out strings.Builder
+	if err := summary.Print(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"3 admitted, 3 refused\n", "2 calls refused since the edge denies the address: no rule was asked\n", "2 calls from exempt addresses: no rule of the edge was asked\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %q in:\n%s", want, out.String())
+		}
+	}
+}
+
 func TestACallThatTheEdgeRefusesDoesNotReachTheOrigin(t *testing.T) {
 	set := model(t, `rules:
 - {name: all, where: origin, by: [global], limit: 100/1m}

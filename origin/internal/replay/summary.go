@@ -83,7 +83,9 @@ type Summary struct {
 	Bad         int64 // of them, that could not be read
 	Calls       int64
 	Unlimited   int64 // calls that no enforced rule was asked about
-	Refused     int64 // calls that some enforced rule refused
+	Refused     int64 // calls that some enforced rule refused, or the edge for their address
+	Denied      int64 // of those refused, from addresses that the edge denies: no rule was asked
+	Exempt      int64 // calls from addresses that no edge rule is for
 	First, Last limit.Micros
 	Back        int64        // calls earlier than the latest before them
 	MaxBack     limit.Micros // how much at most
@@ -101,6 +103,8 @@ func (s *Summary) Print(w io.Writer, top int) error {
 	fmt.Fprintf(w, "; %s admitted, %s refused\n", grouped(s.Calls-s.Refused), grouped(s.Refused))
 	for _, note := range []note{
 		{s.Bad, "line", "could not be read"},
+		{s.Denied, "call", "refused since the edge denies the address: no rule was asked"},
+		{s.Exempt, "call", "from exempt addresses: no rule of the edge was asked"},
 		{s.Unlimited, "call", "met no enforced rule"},
 		{s.Back, "call", "came earlier than one before, by at most " + span(s.MaxBack)},
 		{s.Shed, "counter", "dropped before its time, for want of memory: some principals may have been admitted too much"},
