@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/keyfilter"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 func init() { register(newBundleCommand) }
@@ -29,14 +31,20 @@ func newBundleBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Compile rules and issued keys into a bundle",
-		Args:  atMost(0),
+		Long: `Compile rules and issued keys into a bundle, which "weir envoy filter" puts into what Envoy loads.
+The exit code is 2 if there is a mistake in the rules or the keys file.`,
+		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			content, err := envoyconfig.BuildBundle(rulesFile, keysFile, release, time.Now())
 			if err == nil {
 				err = envoyconfig.WriteFile(out, content)
 			}
 			if err != nil {
-				return fmt.Errorf("bundle build: %w", err)
+				err = fmt.Errorf("bundle build: %w", err)
+				if _, ok := errors.AsType[rule.Faults](err); ok {
+					return exitError{mistaken, err}
+				}
+				return err
 			}
 			if b, err := bundle.Decode(content); err == nil && !b.HasRule {
 				does := "refuses malformed keys alone"
@@ -71,6 +79,9 @@ func newBundleInspectCommand() *cobra.Command {
 		},
 	}
 }
+
+// mistaken is the exit code for a file with mistakes in it, as check-config's.
+const mistaken = 2
 
 // refusedBundle is the exit code of verify for a file that an edge would refuse; 1 is for one that cannot be read.
 const refusedBundle = 2

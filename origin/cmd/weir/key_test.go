@@ -141,6 +141,22 @@ edge: {exempt: [10.0.0.0/8], deny-file: deny.txt, stale-after: 90m, unverified: 
 	}
 }
 
+func TestBundleBuildTellsAMistakeFromAFileThatIsNotThere(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("version: 1\nrules: [{name: a, where: edge, by: [key], limit: 1/1s}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := rules + ".bin"
+	for file, want := range map[string]int{rules: 2, rules + ".absent": 1} {
+		if _, _, err := invoke(t, newBundleCommand(), "build", "--rules", file, "-o", out); err == nil || exitCode(err) != want || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: exit code %d, %v; want %d", file, exitCode(err), err, want)
+		}
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a bundle was written")
+	}
+}
+
 // A deploy script goes by the exit code: what an edge would refuse is told apart from a file that is not there.
 func TestVerifyTellsWhyAnEdgeWouldRefuseABundle(t *testing.T) {
 	folder := t.TempDir()
