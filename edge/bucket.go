@@ -20,6 +20,19 @@ const (
 	kinds
 )
 
+// group is the kinds that the buckets of one client are of, for whatever it shows of a key.
+type group uint8
+
+const (
+	keyless group = iota
+	keyed
+	shared
+	groups
+)
+
+// groupOf is the group of each kind; one that this edge does not know counts as keyless.
+var groupOf = [1 << kindBits]group{valid: keyed, validOuter: keyed, unverified: shared}
+
 const (
 	kindBits = 3
 	kindMask = 1<<kindBits - 1
@@ -39,17 +52,18 @@ func policyOf(l limit.Limit) policy {
 // policies are what a release's buckets pay by.
 type policies struct {
 	of      [kinds]policy
-	print   uint32       // fingerprint of all limits
-	slowest limit.Micros // the longest refill that ends
+	print   uint32               // fingerprint of all limits
+	slowest [groups]limit.Micros // the longest refill that ends, of each group
 }
 
 func (p *policies) set(limits [kinds]limit.Limit) {
 	var text [kinds * 24]byte
-	p.slowest = 0
+	p.slowest = [groups]limit.Micros{}
 	for k, l := range limits {
 		p.of[k] = policyOf(l)
 		if refill := p.of[k].refill; refill != limit.Never {
-			p.slowest = max(p.slowest, refill)
+			slowest := &p.slowest[groupOf[k]]
+			*slowest = max(*slowest, refill)
 		}
 		binary.LittleEndian.PutUint64(text[24*k:], uint64(l.Count))
 		binary.LittleEndian.PutUint64(text[24*k+8:], uint64(l.Window))

@@ -83,7 +83,10 @@ func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Mi
 		} else if s, ok = decodeSet(value); !ok {
 			// Nobody knows whom this slot limited, so all of them start empty. Written at once, though the
 			// answer will be a refusal: otherwise the floor would move on with every read.
-			s = set{print: e.policies.print, floor: now + e.policies.slowest}
+			s = set{print: e.policies.print}
+			for g, slowest := range e.policies.slowest {
+				s.floors[g] = now + slowest
+			}
 			e.slots.Set(slot, s.encode(&e.scratch), cas)
 		}
 		rebased := s.rebase(&e.policies, &e.before, now)

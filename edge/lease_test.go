@@ -271,8 +271,8 @@ func TestEntriesHoldNoMoreThan32Bytes(t *testing.T) {
 	if size := uintptr(len(e.local.sets)) * unsafe.Sizeof(e.local.sets[0]); size != 2<<20 {
 		t.Errorf("the local table has %d bytes, want 2 MiB", size)
 	}
-	if setSize != 144 {
-		t.Errorf("a slot has %d bytes, want 144", setSize)
+	if setSize != 160 {
+		t.Errorf("a slot has %d bytes, want 160", setSize)
 	}
 }
 

@@ -6,28 +6,31 @@ import (
 	"github.com/weirproject/weir/shared/limit"
 )
 
-// Geometry of shared memory: slots of 4 buckets, by default 16,384 of them. A slot holds 144 bytes, so those with Envoy's own
-// cost an entry stay under 4 MiB. Slots can never be deleted, hence a number that only a release may change.
+// Geometry of shared memory: slots of 4 buckets, by default 16,384 of them. A slot holds 160 bytes, which are 2.5 MiB before
+// Envoy's own cost an entry. Slots can never be deleted, hence a number that only a release may change.
 const (
 	// MaxSlots is the largest number of slots, for a table of 2^20 entries.
 	MaxSlots   = 1 << 18
 	sharedWays = 4
-	setHead    = 16
+	setHead    = 8 + 8*int(groups)
 	setSize    = setHead + sharedWays*32
 	// setFormat is the version of the layout. Slots outlive the module: a change of layout changes this, and the
 	// shell's key of a slot should change with it.
-	setFormat = 2
+	setFormat = 3
 )
 
 // SetFormat is the layout version of a slot's value, for use in the key that a shell gives the slot.
 const SetFormat = setFormat
 
-// set is a slot's value: {u32 format, u32 print, i64 floor, 4 × {u64 tag, i64 tokens, i64 part, i64 last}}, all
+// set is a slot's value: {u32 format, u32 print, 3 × i64 floor, 4 × {u64 tag, i64 tokens, i64 part, i64 last}}, all
 // little-endian.
 type set struct {
-	print uint32       // fingerprint of the limits that floor was computed by
-	floor limit.Micros // the latest instant at which any bucket dropped from this set would have been full; 0: none
-	ways  [sharedWays]counter
+	print uint32 // fingerprint of the limits that the floors were computed by
+	// floors are the latest instants at which any bucket dropped from this set would have been full, 0 for none: one for
+	// each group of kinds, since a bucket comes back as its own kind only. What anonymous clients left unpaid would else
+	// keep known keys out.
+	floors [groups]limit.Micros
+	ways   [sharedWays]counter
 }
 
 // counter is one bucket; the lowest bits of its tag are its kind.
@@ -42,7 +45,10 @@ func decodeSet(b []byte) (s set, ok bool) {
 	if len(b) != setSize || le.Uint32(b) != setFormat {
 		return set{}, false
 	}
-	s.print, s.floor = le.Uint32(b[4:]), limit.Micros(le.Uint64(b[8:]))
+	s.print = le.Uint32(b[4:])
+	for g := range s.floors {
+		s.floors[g] = limit.Micros(le.Uint64(b[8+8*g:]))
+	}
 	for i := range s.ways {
 		at := b[setHead+32*i:]
 		s.ways[i] = counter{tag: le.Uint64(at), bucket: limit.TokenBucket{
@@ -56,7 +62,9 @@ func (s *set) encode(b *[setSize]byte) []byte {
 	le := binary.LittleEndian
 	le.PutUint32(b[:], setFormat)
 	le.PutUint32(b[4:], s.print)
-	le.PutUint64(b[8:], uint64(s.floor))
+	for g, floor := range s.floors {
+		le.PutUint64(b[8+8*g:], uint64(floor))
+	}
 	for i := range s.ways {
 		at, c := b[setHead+32*i:], &s.ways[i]
 		le.PutUint64(at, c.tag)
@@ -97,12 +105,13 @@ func (s *set) counter(tag uint64, p *policies, now limit.Micros) (*counter, made
 		m.evicted = 1
 	case soonest > 0:
 		m.evicted = 1
-		s.floor = max(s.floor, now+soonest)
+		floor := &s.floors[groupOf[s.ways[victim].tag&kindMask]]
+		*floor = max(*floor, now+soonest)
 	}
-	own := &p.of[tag&kindMask]
+	own, floor := &p.of[tag&kindMask], s.floors[groupOf[tag&kindMask]]
 	bucket := limit.FullTokenBucket(own.limit, now)
-	if s.floor > now && own.refill != limit.Never {
-		bucket = limit.TokenBucket{Last: s.floor - own.refill} // empty then, so full at floor
+	if floor > now && own.refill != limit.Never {
+		bucket = limit.TokenBucket{Last: floor - own.refill} // empty then, so full at floor
 	}
 	s.ways[victim] = counter{tag: tag, bucket: bucket}
 	return &s.ways[victim], m
@@ -120,15 +129,25 @@ func (p *policies) fullAfter(c *counter, now limit.Micros) limit.Micros {
 // under, those of the release before this one. Of a set that was last written under yet another, nobody knows them, and
 // that time counts for nothing.
 //
-// A dropped bucket's level is not known, only when it would have been full at the old rate: then it held something, so
-// "empty then" is on the strict side.
+// A dropped bucket's level is not known, only when it would have been full at the old rate: if that is to come, or lies in
+// time that counts for nothing, it counts as empty now, which is the strictest that it can be. So a floor is never further
+// away than one refill, however often workers of two releases carry a set back and forth.
 // It tells whether anything changed: what did is to be kept whatever the verdict, or the time at the new rate never counts.
 func (s *set) rebase(p, before *policies, now limit.Micros) (changed bool) {
 	if s.print == p.print {
 		return false
 	}
-	if s.floor > now {
-		s.floor += p.slowest
+	counts := now // up to when time counts
+	if s.print != before.print {
+		counts = 0
+		for i := range s.ways {
+			counts = max(counts, min(now, s.ways[i].bucket.Last))
+		}
+	}
+	for g, floor := range s.floors {
+		if floor > counts {
+			s.floors[g] = now + p.slowest[g]
+		}
 	}
 	for i := range s.ways {
 		c := &s.ways[i]

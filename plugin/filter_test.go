@@ -330,7 +330,7 @@ func TestARequestCostsNoGarbage(t *testing.T) {
 type silentHost struct {
 	abi.Host
 	address, key []byte
-	slots        [1 << 16][144]byte
+	slots        [1 << 16][160]byte
 	now, step    int64
 }
 
