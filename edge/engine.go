@@ -265,25 +265,38 @@ func (e *Engine) Decide(r *Request) (v Verdict) {
 // unverifiedRule names the refusals of unknown keys that are one too many while the bundle is stale.
 const unverifiedRule = "unverified"
 
-// pay charges all buckets of a request, or none: what one has given is returned when another refuses.
+// pay charges all buckets of a request, or none. The later ones are asked before the first one is charged: what that gave
+// could be returned to a lease only, which dies, and who is refused for long would be out of tokens by then. Still, another
+// worker may come between.
 func (e *Engine) pay(v *Verdict, a address, now limit.Micros) {
 	var paid bill
 	inner, outer := plain, plainOuter
 	if v.Class == Valid {
 		inner, outer = valid, validOuter
 	}
-	ok := e.charge(v, &paid, inner, tag(e.key, e.principal(a), inner), now)
-	if ok && a.family == ipv6 && e.rule.OuterV6 > 0 {
-		ok = e.charge(v, &paid, outer, tag(e.key, a.cut(0, e.rule.OuterV6), outer), now)
+	wide := uint64(0)
+	if a.family == ipv6 && e.rule.OuterV6 > 0 {
+		wide = tag(e.key, a.cut(0, e.rule.OuterV6), outer)
 	}
-	if ok && v.Class == Unverified {
-		if ok = e.charge(v, &paid, unverified, e.capped, now); !ok {
-			v.Rule, v.Headers = unverifiedRule, rule.RetryOnly
-		}
+	if !e.chargeBeyond(v, nil, outer, wide, now) {
+		return
 	}
-	if !ok {
+	if !e.charge(v, &paid, inner, tag(e.key, e.principal(a), inner), now) || !e.chargeBeyond(v, &paid, outer, wide, now) {
 		paid.giveBack(now)
 	}
+}
+
+// chargeBeyond charges what a request pays besides its address's bucket: that of the wider network, if any, and that of
+// unverified keys.
+func (e *Engine) chargeBeyond(v *Verdict, paid *bill, outer kind, wide uint64, now limit.Micros) bool {
+	if wide != 0 && !e.charge(v, paid, outer, wide, now) {
+		return false
+	}
+	if v.Class == Unverified && !e.charge(v, paid, unverified, e.capped, now) {
+		v.Rule, v.Headers = unverifiedRule, rule.RetryOnly
+		return false
+	}
+	return true
 }
 
 // principal is the network that an address pays as.

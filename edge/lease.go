@@ -59,7 +59,7 @@ func (b *bill) giveBack(now limit.Micros) {
 
 // charge pays one token of a bucket: from this worker's lease, or from memory of a refusal, else from the shared bucket.
 // Tokens come with time only, so a refusal holds until its RetryAfter whatever other workers do, and needs neither a
-// read nor a write until then. A refusal is told in v.
+// read nor a write until then. A refusal is told in v. Without paid it only tells whether there is a token to pay, now.
 func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Micros) bool {
 	p := &e.policies.of[k]
 	mine := e.local.find(tag, now)
@@ -67,6 +67,8 @@ func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Mi
 		switch {
 		case mine.size == 0:
 			return e.refuse(v, p, mine.refusal(p.limit, now))
+		case mine.tokens > 0 && paid == nil:
+			return true
 		case mine.tokens > 0:
 			mine.tokens--
 			paid.add(mine)
@@ -98,6 +100,9 @@ func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Mi
 			}
 			mine.refuse(state, now)
 			return e.refuse(v, p, state)
+		}
+		if paid == nil {
+			return true
 		}
 		grant := min(want, max(1, state.Remaining/leftShare))
 		c.bucket, _ = c.bucket.Take(p.limit, now, grant)
