@@ -199,9 +199,11 @@ func (e *Engine) Release() uint64 { return e.release }
 // KeyHeader is the header to read a request's key from; ok is false when keys are not looked at.
 func (e *Engine) KeyHeader() (name string, ok bool) { return e.gate.KeyHeader, e.hasGate }
 
-// LargestLease is the most that this worker holds in advance of any bucket.
-func (e *Engine) LargestLease() int64 {
-	largest := max(e.policies.of[plain].lease, e.policies.of[valid].lease)
+// LargestLease is the most that this worker holds in advance of any bucket, that of a v6 address's wider network included.
+func (e *Engine) LargestLease() (largest int64) {
+	for _, p := range e.policies.of {
+		largest = max(largest, p.lease)
+	}
 	return largest
 }
 

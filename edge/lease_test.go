@@ -87,6 +87,16 @@ func TestNoInterleavingOfWorkersExceedsTheBound(t *testing.T) {
 }
 
 // The bound is worth stating only if leases are needed for it: workers that do not share admit W bursts.
+// The stated bound is one for every bucket: who holds a /48 is one client too, with the largest leases.
+func TestTheStatedBoundHoldsForAWiderNetwork(t *testing.T) {
+	b := testRule(per(50, 200), per(50, 200))
+	b.Rule.OuterV6, b.Rule.OuterAnonymous, b.Rule.OuterValid = 48, per(800, 3200), per(800, 3200)
+	e := worker(newSlots(), b)
+	if got, want := e.OverAdmission(4), 4*LeaseMax(b.Rule.OuterAnonymous); got != want {
+		t.Errorf("states %d, want %d", got, want)
+	}
+}
+
 func TestWorkersThatDoNotShareExceedTheBound(t *testing.T) {
 	l, workers, admitted := per(1, 100), 4, int64(0)
 	for range workers {
