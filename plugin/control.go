@@ -54,6 +54,7 @@ type control struct {
 	calledAt limit.Micros // when it went out
 	asked    span         // the list that its answer goes on from
 	kept     bool         // that list is changes; else one that begins at the bundle
+	tooFar   uint64       // Seq of a bundle that one answer did not lead from to where changes ends
 	pairs    abi.Pairs
 }
 
@@ -126,7 +127,11 @@ func (f *filter) catchUp() {
 	}
 	if told != c.changes && told.fits(gate) {
 		list, _, status := abi.SharedData(listKey)
-		if status != abi.OK || len(list) < spanSize || !readSpan(list).fits(gate) {
+		if status != abi.OK || len(list) < spanSize {
+			return
+		}
+		// One that ends earlier comes of a VM that was late: what it does not hold yet is not to be forgotten.
+		if s := readSpan(list); !s.fits(gate) || s.to < c.changes.to {
 			return
 		}
 		changes, err := keyfilter.ReadChanges(abi.Own(list[spanSize:]))
@@ -163,7 +168,7 @@ func (f *filter) ask(now limit.Micros) {
 		return
 	}
 	c.asked = span{gate.Epoch, gate.Seq, gate.Seq}
-	tooLong := f.engine.Changes().Len() >= compactAt && gate.Seq > c.changes.base
+	tooLong := f.engine.Changes().Len() >= compactAt && gate.Seq > c.changes.base && gate.Seq != c.tooFar
 	if c.kept = c.changes.fits(gate) && !tooLong; c.kept {
 		c.asked = c.changes
 	}
@@ -226,10 +231,11 @@ func (f *filter) take(bodySize int) bool {
 			changes = append(changes, held.At(i))
 		}
 	}
+	at := now()
 	switch answer {
 	case "204":
 		if c.kept {
-			f.publish(s, nil)
+			f.publish(s, nil, at)
 			return true
 		}
 	case "409": // control has dropped what we ask from: the next bundle holds it
@@ -247,20 +253,42 @@ func (f *filter) take(bodySize int) bool {
 			return false
 		}
 		s.to = delta.To
+		if len(delta.Changes) == bundle.MaxDeltaChanges { // there may be more: what is unknown here may be among them
+			at -= f.engine.Age(at)
+		}
 	default:
 		return false
 	}
-	f.publish(s, keyfilter.EncodeChanges(changes))
+	if !c.kept && s.to < c.changes.to {
+		c.tooFar = gate.Seq
+		return true
+	}
+	f.publish(s, keyfilter.EncodeChanges(changes), at)
 	return true
 }
 
-// publish tells all VMs what is known of keys now. list is nil where nothing changed but that it was confirmed.
-func (f *filter) publish(s span, list []byte) {
+// publish tells all VMs what is known of keys, and that it was all at the instant confirmed. list is nil where nothing
+// changed but that. Where another VM has told more meanwhile, as a leader that took over from this one does, that stays.
+func (f *filter) publish(s span, list []byte, confirmed limit.Micros) {
+	if f.toldTo(keysKey) > s.to && f.toldTo(listKey) > s.to {
+		f.catchUp()
+		return
+	}
 	if list != nil {
 		abi.SetSharedData(listKey, append(s.append(nil), list...), 0)
 	}
-	abi.SetSharedData(keysKey, binary.LittleEndian.AppendUint64(s.append(nil), uint64(now())), 0)
+	abi.SetSharedData(keysKey, binary.LittleEndian.AppendUint64(s.append(nil), uint64(confirmed)), 0)
 	f.catchUp()
+}
+
+// toldTo is where the list ends that all VMs share, by one of its two values; 0 if it does not bring the bundle in force up
+// to date.
+func (f *filter) toldTo(key []byte) uint64 {
+	value, _, status := abi.SharedData(key)
+	if status != abi.OK || len(value) < spanSize || !readSpan(value).fits(f.engine.Gate()) {
+		return 0
+	}
+	return readSpan(value).to
 }
 
 var statusName = []byte(":status")

@@ -337,6 +337,105 @@ func TestTheListBeginsAnewWhenABundleHoldsIt(t *testing.T) {
 	}
 }
 
+// many are so many changes of keys that nobody has, from number on.
+func many(from, n int) []keyfilter.Change {
+	changes := make([]keyfilter.Change, n)
+	for i := range changes {
+		changes[i] = keyfilter.Change{Hash: uint64(from + i + 1), Op: keyfilter.Issued}
+	}
+	return changes
+}
+
+// A list that begins anew ends where the old one did or later, or a key that was revoked would come back meanwhile.
+func TestAListThatBeginsAnewForgetsNothing(t *testing.T) {
+	h := newHost(t)
+	old := newKey(t, 1)
+	all := vms(t, 2, following(t, 7, 0, old))
+	const half = bundle.MaxDeltaChanges
+	h.tickAll(all)
+	h.answer(all, "200", delta(7, 0, half, many(0, half)...))
+	h.tickAll(all)
+	h.answer(all, "200", delta(7, half, 2*half, append(many(half, half-1), change(old, keyfilter.Revoked))...))
+	h.tickAll(all)
+	h.answer(all, "204", "")
+	for _, f := range all {
+		if !f.start(following(t, 7, 10, old)) {
+			t.Fatal("the start failed")
+		}
+	}
+	for i := range 4 {
+		h.tickAll(all)
+		since := 2 * half // what goes on from the list has no more to say
+		if path := h.sent[len(h.sent)-1].headers[":path"]; strings.HasSuffix(path, "since=10") {
+			since = 10
+			h.answer(all, "200", delta(7, 10, 10+half, many(10, half)...))
+		} else {
+			h.answer(all, "204", "")
+		}
+		h.now += second / 2
+		for j, f := range all {
+			f.catchUp()
+			if got := h.status(f, old); got != 401 {
+				t.Fatalf("second %d, asked since %d: VM %d answers a revoked key with %d", i, since, j, got)
+			}
+		}
+	}
+	if path := h.sent[len(h.sent)-1].headers[":path"]; !strings.HasSuffix(path, "since=8192") {
+		t.Errorf("asks %s for ever", path)
+	}
+}
+
+// A VM that was stopped for so long that another one leads takes its answer when it goes on.
+func TestALateAnswerTakesNothingBack(t *testing.T) {
+	h := newHost(t)
+	old := newKey(t, 1)
+	all := vms(t, 3, following(t, 7, 40, old))
+	late, rest := all[:1], all[1:]
+	h.tickAll(late)
+	for range 4 {
+		h.tickAll(rest)
+	}
+	h.answer(rest, "200", delta(7, 40, 60, change(old, keyfilter.Revoked)))
+	h.answer(late, "200", delta(7, 40, 50, many(0, 1)...))
+	for i, f := range all {
+		f.catchUp()
+		if got := h.status(f, old); got != 401 {
+			t.Errorf("VM %d answers a revoked key with %d", i, got)
+		}
+	}
+	if got := h.status(started(t, following(t, 7, 40, old)), old); got != 401 {
+		t.Errorf("a new VM answers a revoked key with %d", got)
+	}
+}
+
+// Until all that was missed has come, a key that is unknown may be one of those.
+func TestAFullAnswerConfirmsNothing(t *testing.T) {
+	h := newHost(t)
+	young := newKey(t, 2)
+	all := vms(t, 2, following(t, 7, 0))
+	h.noCluster = true
+	for range 70 {
+		h.tickAll(all)
+	}
+	h.noCluster = false
+	const full = bundle.MaxDeltaChanges
+	h.tickAll(all)
+	h.answer(all, "200", delta(7, 0, full, many(0, full)...))
+	h.tickAll(all)
+	for i, f := range all {
+		if got := h.status(f, young); got != 200 {
+			t.Errorf("VM %d answers a key of the next answer with %d, want it unverified", i, got)
+		}
+	}
+	h.answer(all, "200", delta(7, full, full+1, change(young, keyfilter.Issued)))
+	h.tickAll(all)
+	for i, f := range all {
+		if got, other := h.status(f, young), h.status(f, newKey(t, 3)); got != 200 || other != 401 {
+			t.Errorf("VM %d answers an issued key with %d, an unknown one with %d", i, got, other)
+		}
+	}
+}
+
 func TestTooManyChangesWaitForABundle(t *testing.T) {
 	h := newHost(t)
 	all := vms(t, 1, following(t, 7, 0))

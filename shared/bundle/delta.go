@@ -12,7 +12,8 @@ const (
 	deltaMagic = "WD1"
 	deltaHead  = len(deltaMagic) + 3*8 + 4
 	changeSize = 9
-	// MaxDeltaChanges bounds a delta to 36 kB. Who is further behind asks again from where it ended.
+	// MaxDeltaChanges bounds a delta to 36 kB. Who is further behind asks again from where it ended: a delta of fewer holds
+	// all there is, and an edge takes it so.
 	MaxDeltaChanges = 4096
 )
 
