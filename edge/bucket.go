@@ -56,6 +56,14 @@ type policies struct {
 	slowest [groups]limit.Micros // the longest refill that ends, of each group
 }
 
+// longest is the longest refill of all groups.
+func (p *policies) longest() (longest limit.Micros) {
+	for _, slowest := range p.slowest {
+		longest = max(longest, slowest)
+	}
+	return longest
+}
+
 func (p *policies) set(limits [kinds]limit.Limit) {
 	var text [kinds * 24]byte
 	p.slowest = [groups]limit.Micros{}

@@ -118,6 +118,7 @@ type Engine struct {
 	before    policies // of the release before, where its limits were others
 
 	slotCount uint32
+	was       oldTable
 	local     table
 	hints     hints
 	scratch   [setSize]byte
@@ -134,13 +135,13 @@ func New(slots Slots, seed keyfilter.HashKey) *Engine {
 
 // Install puts a bundle in force at now, when it is of the given age. Buckets in shared slots stay, clamped to the new
 // limits; leases and remembered refusals of this worker go if the rule changed, since they were granted under the old
-// one, and so do all hints. b must have come from [bundle.Decode], and the bytes it reads from must not change.
+// one, and so do all hints. Where the size of the table changes, buckets move as they are asked for, so that a worker of the
+// old size and one of the new may each admit what a bucket held at the push. b must have come from [bundle.Decode], and the bytes it reads from must not change.
 func (e *Engine) Install(b bundle.Bundle, now, age limit.Micros) {
 	e.release = b.Release
 	e.gate, e.hasGate = b.Gate, b.HasGate
 	e.confirmed = now - max(0, age)
 	e.networks, e.origin = b.Networks, b.Origin
-	e.slotCount = max(1, b.TableEntries/sharedWays)
 	e.local.resize(b.TableEntries)
 	e.hints.clear()
 	e.unruled = !b.HasRule
@@ -162,6 +163,18 @@ func (e *Engine) Install(b bundle.Bundle, now, age limit.Micros) {
 	if was.print != e.policies.print {
 		e.before = was
 	}
+	if count := max(1, b.TableEntries/sharedWays); count != e.slotCount {
+		if e.slotCount != 0 {
+			e.was = oldTable{slotCount: e.slotCount, until: now + max(was.longest(), e.policies.longest())}
+		}
+		e.slotCount = count
+	}
+}
+
+// oldTable is where buckets lie that were made before a release changed the size of the table.
+type oldTable struct {
+	slotCount uint32
+	until     limit.Micros // from here on all of them are full
 }
 
 // InstallDefault puts the built-in [DefaultRule] in force, as if no bundle had ever come: keys are not looked at.

@@ -93,6 +93,9 @@ func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Mi
 		}
 		rebased := s.rebase(&e.policies, &e.before, now)
 		c, made := s.counter(tag, &e.policies, now)
+		if now < e.was.until && made != nothing {
+			e.move(c, p, now)
+		}
 		state := c.bucket.Peek(p.limit, now, 1)
 		if !state.Allowed {
 			if rebased { // once a set and release
@@ -115,6 +118,23 @@ func (e *Engine) charge(v *Verdict, paid *bill, k kind, tag uint64, now limit.Mi
 	}
 	v.Exhausted = true
 	return e.refuse(v, p, limit.Decision{Limit: p.limit.Capacity(), RetryAfter: exhaustedRetry, ResetAfter: exhaustedRetry})
+}
+
+// move makes a new bucket no fuller than the one of the same tag in the table of the size before.
+func (e *Engine) move(c *counter, p *policy, now limit.Micros) {
+	value, _, ok := e.slots.Get(uint32(c.tag>>kindBits) % e.was.slotCount)
+	if !ok {
+		return
+	}
+	s, ok := decodeSet(value)
+	if !ok {
+		return
+	}
+	s.rebase(&e.policies, &e.before, now)
+	old, _ := s.counter(c.tag, &e.policies, now)
+	if old.bucket.Peek(p.limit, now, 1).Remaining < c.bucket.Peek(p.limit, now, 1).Remaining {
+		c.bucket = old.bucket
+	}
 }
 
 // refuse makes v the refusal that a bucket gave.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -259,6 +260,42 @@ func TestAPushKeepsBucketsAndNeverRefills(t *testing.T) {
 	push(per(1, 5))
 	if n := drain(2 * limit.Minute); n != 5 {
 		t.Errorf("%d admitted after lowering, want 5", n)
+	}
+}
+
+// A larger table, which an operator pushes when an attack fills the old one, puts buckets elsewhere.
+func TestAPushOfAnotherTableSizeRefillsNobody(t *testing.T) {
+	for _, sizes := range [][2]uint32{{1 << 10, 1 << 14}, {1 << 14, 1 << 10}} {
+		slots := newSlots()
+		b := testRule(per(1, 10), per(1, 10))
+		b.TableEntries = sizes[0]
+		engines := []*Engine{worker(slots, b), worker(slots, b)}
+		now := limit.Micros(limit.Hour)
+		const clients = 100
+		admitted := func() (n int) {
+			for i := range clients {
+				for decide(engines[i%2], from(fmt.Sprintf("192.0.2.%d:1", i), now)).Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		if n := admitted(); n != clients*10 {
+			t.Fatalf("%d admitted, want %d", n, clients*10)
+		}
+		b.Release, b.TableEntries = 2, sizes[1]
+		for _, e := range engines {
+			e.Install(b, now, 0)
+		}
+		now += 2 * limit.Second
+		if n := admitted(); n != clients*2 {
+			t.Errorf("from %d to %d entries: %d admitted 2 s later, want the %d that came since", sizes[0], sizes[1], n, clients*2)
+		}
+		engines[0], engines[1] = engines[1], engines[0]
+		now += 20 * limit.Second
+		if n := admitted(); n != clients*10 {
+			t.Errorf("from %d to %d entries: %d admitted after a refill, want %d", sizes[0], sizes[1], n, clients*10)
+		}
 	}
 }
 

@@ -75,8 +75,11 @@ func (s *set) encode(b *[setSize]byte) []byte {
 	return b[:]
 }
 
-// made is what making room for a bucket took: a free way, or one whose bucket was not full again.
-type made struct{ free, evicted uint8 }
+// made is what making room for a bucket took: a free way, one whose bucket was not full again, or one that was.
+type made struct{ free, evicted, full uint8 }
+
+// nothing is what it took for a bucket that was there.
+var nothing made
 
 // counter returns the bucket of tag, making one if need be. Whoever is new to the set may be one who was dropped from
 // it, so it gets what the emptiest of those would have by now: nobody who was limited gains by being evicted. Full
@@ -100,6 +103,8 @@ func (s *set) counter(tag uint64, p *policies, now limit.Micros) (*counter, made
 	switch {
 	case soonest < 0:
 		m.free = 1
+	case soonest == 0:
+		m.full = 1
 	case soonest == limit.Never:
 		// A bucket whose limit is 0 never fills and admits nothing while that holds: dropping it gives nothing away.
 		m.evicted = 1
