@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirproject/weir/shared/bundle"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -152,6 +153,35 @@ func TestDroppedBeforeAPushIsLimitedAfterIt(t *testing.T) {
 				t.Errorf("came back to %d tokens, would have %d had it stayed", got, want)
 			}
 		})
+	}
+}
+
+// While a limit is 0, its buckets count as full, and any other kind takes their place.
+func TestDroppedWhileTheLimitWasZeroIsLimitedAfterIt(t *testing.T) {
+	slots, good := newSlots(), newKey(t, 1)
+	b := func(anonymous limit.Limit) bundle.Bundle {
+		return small(gated(t, testRule(anonymous, per(1, 10)), good))
+	}
+	e := worker(slots, b(per(1, 100)))
+	now := limit.Micros(limit.Hour)
+	limited := e.neighbours(1, plain, sharedWays)
+	for _, address := range limited {
+		for decide(e, from(address, now)).Allowed {
+		}
+	}
+	e.Install(b(per(0, 0)), now, 0)
+	for _, address := range e.neighbours(1, valid, sharedWays) {
+		decide(e, Request{Now: now, Address: []byte(address), Key: []byte(good), HasKey: true})
+	}
+	e.Install(b(per(1, 100)), now, 0)
+	for _, address := range limited {
+		if v := decide(e, from(address, now)); v.Allowed {
+			t.Errorf("%s has tokens again: %+v", address, v)
+		}
+	}
+	now += 100 * limit.Second
+	if v := decide(e, from(limited[0], now)); !v.Allowed {
+		t.Errorf("refused after a full refill: %+v", v)
 	}
 }
 

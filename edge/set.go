@@ -154,6 +154,13 @@ func (s *set) rebase(p, before *policies, now limit.Micros) (changed bool) {
 			s.floors[g] = now + p.slowest[g]
 		}
 	}
+	if s.print == before.print {
+		for k := range before.of {
+			if l := before.of[k].limit; l.Count == 0 && l.Window > 0 { // its buckets were dropped without a floor
+				s.floors[groupOf[k]] = now + p.slowest[groupOf[k]]
+			}
+		}
+	}
 	for i := range s.ways {
 		c := &s.ways[i]
 		switch k := c.tag & kindMask; {
