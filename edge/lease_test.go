@@ -87,7 +87,6 @@ func TestNoInterleavingOfWorkersExceedsTheBound(t *testing.T) {
 	})
 }
 
-// The bound is worth stating only if leases are needed for it: workers that do not share admit W bursts.
 // The stated bound is one for every bucket: who holds a /48 is one client too, with the largest leases.
 func TestTheStatedBoundHoldsForAWiderNetwork(t *testing.T) {
 	b := testRule(per(50, 200), per(50, 200))
@@ -98,6 +97,7 @@ func TestTheStatedBoundHoldsForAWiderNetwork(t *testing.T) {
 	}
 }
 
+// The bound is worth stating only if leases are needed for it: workers that do not share admit W bursts.
 func TestWorkersThatDoNotShareExceedTheBound(t *testing.T) {
 	l, workers, admitted := per(1, 100), 4, int64(0)
 	for range workers {
