@@ -137,8 +137,9 @@ func (h *hints) keyTag(s scope, hash uint64) uint64 {
 	return h.tag(s, b[:])
 }
 
+// addressTag names the client that the origin takes an address for, which has nothing to do with the edge's rule.
 func (h *hints) addressTag(a address) uint64 {
-	b := a.encode()
+	b := a.cut(rule.DefaultPrefixV4, rule.DefaultPrefixV6).encode()
 	return h.tag(addressScope, b[:])
 }
 
@@ -196,7 +197,7 @@ func (e *Engine) Hint(value []byte, caller *Caller, now limit.Micros) bool {
 	}
 	tag := e.hints.keyTag(keyScope, caller.hash)
 	if h.scope == addressScope {
-		tag = e.hints.addressTag(e.principal(caller.address))
+		tag = e.hints.addressTag(caller.address)
 	}
 	e.hints.put(tag, int32(index), now, until)
 	return true
@@ -215,7 +216,7 @@ func (e *Engine) hinted(r *Request, caller *Caller) (index int, wait limit.Micro
 		}
 		return e.origin.Covers(index, &route)
 	}
-	found, ok := e.hints.find(e.hints.addressTag(e.principal(caller.address)), r.Now, applies)
+	found, ok := e.hints.find(e.hints.addressTag(caller.address), r.Now, applies)
 	if caller.hashed {
 		if byKey, hit := e.hints.find(e.hints.keyTag(keyScope, caller.hash), r.Now, applies); hit && byKey.until > found.until {
 			found, ok = byKey, true

@@ -75,6 +75,28 @@ func TestAHintForAnAddressIsItsNetworks(t *testing.T) {
 	}
 }
 
+// The origin counts by host or /64 whatever the edge's rule takes for one client, so that neighbours of whom it refused are
+// none of its business.
+func TestAHintForAnAddressIsNoneForWhomTheEdgeCountsWithIt(t *testing.T) {
+	b := originRules(t, "any *")
+	b.Rule.PrefixV4, b.Rule.PrefixV6 = 24, 40
+	e := worker(newSlots(), b)
+	for refused, c := range map[string]struct{ same, neighbour string }{
+		"192.0.2.1:1":     {"192.0.2.1:9", "192.0.2.2:1"},
+		"[2001:db8::1]:1": {"[2001:db8::2]:1", "[2001:db8:0:1::1]:1"},
+	} {
+		if !takeHint(e, []byte("v1;scope=address;release=7;ms=1;rule=any"), Request{Address: []byte(refused), Route: to("/")}) {
+			t.Fatal("the hint was not taken")
+		}
+		if v := decide(e, Request{Address: []byte(c.same), Route: to("/x")}); v.Allowed {
+			t.Errorf("%s: %s is allowed: %+v", refused, c.same, v)
+		}
+		if v := decide(e, Request{Address: []byte(c.neighbour), Route: to("/x")}); !v.Allowed {
+			t.Errorf("%s: %s is refused: %+v", refused, c.neighbour, v)
+		}
+	}
+}
+
 func TestAKeyThatTheOriginDoesNotKnowIsForged(t *testing.T) {
 	passes := newKey(t, 1) // as one forgery in 65,536 does
 	e := worker(newSlots(), originRules(t, "any *", passes))
