@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/template"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirproject/weir/envoy"
 	"github.com/weirproject/weir/shared/header"
@@ -152,8 +153,12 @@ func execute(t *template.Template, values map[string]any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// quote writes text as a JSON string, which is a YAML string as well.
+// quote writes text as a JSON string, which is a YAML string as well. Bytes that are no UTF-8 would come out as others: a
+// path as that of another file, which Envoy then watches in vain.
 func quote(text string) (string, error) {
+	if !utf8.ValidString(text) {
+		return "", fmt.Errorf("%q: want UTF-8", text)
+	}
 	b, err := json.Marshal(text)
 	return string(b), err
 }

@@ -89,6 +89,14 @@ func TestTextFromOutsideStaysOneYAMLString(t *testing.T) {
 	}
 }
 
+func TestTextThatIsNoUTF8IsRefusedRatherThanChanged(t *testing.T) {
+	e := edge()
+	e.Filter = "/run/weir/\xff.json"
+	if out, err := e.Render(); err == nil || !strings.Contains(err.Error(), `\xff.json": want UTF-8`) {
+		t.Errorf("rendered %d bytes, %v", len(out), err)
+	}
+}
+
 // module writes the eight bytes that begin a Wasm module.
 func module(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "filter.wasm")
