@@ -104,11 +104,7 @@ func followed(t *testing.T, release, seq uint64, keys ...string) []byte {
 // controlled is the filter on W workers with a control plane that can be away.
 func controlled(t *testing.T, workers int, c *control, away *bool, plugin []byte) *wasmhost.Host {
 	t.Helper()
-	code, err := os.ReadFile(stand.Path(t, stand.Wasm))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := wasmhost.New(code, wasmhost.Options{Workers: workers, Guard: true, Clusters: map[string]wasmhost.Cluster{
+	return newHostWith(t, stand.Wasm, wasmhost.Options{Workers: workers, Clusters: map[string]wasmhost.Cluster{
 		"weir_control": func(call wasmhost.Call) wasmhost.Outcome {
 			if *away {
 				return wasmhost.Outcome{Fault: wasmhost.Refused}
@@ -116,22 +112,7 @@ func controlled(t *testing.T, workers int, c *control, away *bool, plugin []byte
 			status, body := c.answer(call.Path())
 			return wasmhost.Outcome{Answer: wasmhost.Answer{Status: status, Body: string(body)}, After: 20 * time.Millisecond}
 		},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the filter's log:\n%s", h.LogText())
-		}
-	})
-	if err := h.Push(wasmhost.Config{Plugin: plugin, Env: goEnv}); err != nil {
-		t.Fatal(err)
-	}
-	return h
+	}}, wasmhost.Config{Plugin: plugin})
 }
 
 // statusOn is what each worker answers a key with.
@@ -224,10 +205,6 @@ func TestBadAnswersOfControlChangeNothing(t *testing.T) {
 	stand.Need(t, stand.Wasm)
 	keyring := stand.NewKeyring(t)
 	old := keyring.Forge(t)
-	code, err := os.ReadFile(stand.Path(t, stand.Wasm))
-	if err != nil {
-		t.Fatal(err)
-	}
 	good := bundle.Delta{Epoch: deltaEpoch, To: 1, Changes: []keyfilter.Change{{Hash: edgeHash(old), Op: keyfilter.Revoked}}}.Append(nil)
 	damaged := append([]byte(nil), good...)
 	damaged[len(damaged)/2] ^= 1
@@ -240,16 +217,9 @@ func TestBadAnswersOfControlChangeNothing(t *testing.T) {
 		{Answer: wasmhost.Answer{Status: 302}},
 	}
 	n := 0
-	h, err := wasmhost.New(code, wasmhost.Options{Workers: 1, Guard: true, Clusters: map[string]wasmhost.Cluster{
+	h := newHostWith(t, stand.Wasm, wasmhost.Options{Workers: 1, Clusters: map[string]wasmhost.Cluster{
 		"weir_control": func(wasmhost.Call) wasmhost.Outcome { n++; return answers[n%len(answers)] },
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if err := h.Push(wasmhost.Config{Plugin: followed(t, 1, 0, old), Env: goEnv}); err != nil {
-		t.Fatal(err)
-	}
+	}}, wasmhost.Config{Plugin: followed(t, 1, 0, old)})
 	h.Advance(time.Minute)
 	if got := fmt.Sprint(statusOn(h, old)); got != "[200]" {
 		t.Errorf("a known key: %s\n%s", got, h.LogText())
