@@ -135,8 +135,9 @@ func New(slots Slots, seed keyfilter.HashKey) *Engine {
 
 // Install puts a bundle in force at now, when it is of the given age. Buckets in shared slots stay, clamped to the new
 // limits; leases and remembered refusals of this worker go if the rule changed, since they were granted under the old
-// one, and so do all hints. Where the size of the table changes, buckets move as they are asked for, so that a worker of the
-// old size and one of the new may each admit what a bucket held at the push. b must have come from [bundle.Decode], and the bytes it reads from must not change.
+// one, and so do all hints. Where the size of the table changes, buckets move as they are asked for, so that a worker of
+// the old size and one of the new may each admit what a bucket held at the push. b must have come from [bundle.Decode],
+// and the bytes it reads from must not change.
 func (e *Engine) Install(b bundle.Bundle, now, age limit.Micros) {
 	e.release = b.Release
 	e.gate, e.hasGate = b.Gate, b.HasGate

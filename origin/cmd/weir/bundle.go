@@ -47,7 +47,7 @@ The exit code is 2 if there is a mistake in the rules or the keys file.`,
 				return err
 			}
 			if b, err := bundle.Decode(content); err == nil && !b.HasRule {
-				does := "refuses malformed keys alone"
+				does := "refuses keys that were never issued, and limits nothing"
 				if !b.HasGate {
 					does = "limits nothing"
 				}
