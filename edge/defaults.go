@@ -13,24 +13,20 @@ const (
 	defaultRate = 100
 	// defaultBurst lets one page load with all its parts, or a client that catches up after a pause, pass at once.
 	defaultBurst = 400
-	// defaultPrefixV4 and V6: an IPv4 address is one host or NAT; one IPv6 subscriber holds at least a /64.
-	defaultPrefixV4 = 32
-	defaultPrefixV6 = 64
-	// defaultOuterV6 is the widest network that one subscriber is given; it gets what 16 addresses do.
-	defaultOuterV6 = 48
-	outerFactor    = 16
 )
+
+var defaultLimit = limit.Limit{Count: defaultRate, Window: limit.Second, Burst: defaultBurst}
 
 // DefaultRule is in force until the first bundle. It names itself to nobody, since no operator chose it.
 var DefaultRule = bundle.EdgeRule{
 	Name:      "default",
 	Headers:   rule.RetryOnly,
-	PrefixV4:  defaultPrefixV4,
-	PrefixV6:  defaultPrefixV6,
-	Anonymous: limit.Limit{Count: defaultRate, Window: limit.Second, Burst: defaultBurst},
-	Valid:     limit.Limit{Count: defaultRate, Window: limit.Second, Burst: defaultBurst},
+	PrefixV4:  rule.DefaultPrefixV4,
+	PrefixV6:  rule.DefaultPrefixV6,
+	Anonymous: defaultLimit,
+	Valid:     defaultLimit,
 
-	OuterV6:        defaultOuterV6,
-	OuterAnonymous: limit.Limit{Count: outerFactor * defaultRate, Window: limit.Second, Burst: outerFactor * defaultBurst},
-	OuterValid:     limit.Limit{Count: outerFactor * defaultRate, Window: limit.Second, Burst: outerFactor * defaultBurst},
+	OuterV6:        rule.DefaultOuterV6,
+	OuterAnonymous: bundle.OuterLimit(defaultLimit),
+	OuterValid:     bundle.OuterLimit(defaultLimit),
 }

@@ -136,7 +136,7 @@ func TestTheOuterLimitIsHeldAtTheBounds(t *testing.T) {
 		{0, 0, 0, 0}, {50, 0, 800, 0}, {1, 1, 16, 16}, {limit.MaxCount / 16, limit.MaxCount, limit.MaxCount / 16 * 16, limit.MaxCount},
 		{limit.MaxCount/16 + 1, 5, limit.MaxCount, 80}, {limit.MaxCount, limit.MaxCount, limit.MaxCount, limit.MaxCount},
 	} {
-		got := outerLimit(limit.Limit{Count: c.count, Window: limit.Second, Burst: c.burst})
+		got := OuterLimit(limit.Limit{Count: c.count, Window: limit.Second, Burst: c.burst})
 		if got != (limit.Limit{Count: c.wantCount, Window: limit.Second, Burst: c.wantBurst}) || got.Check() != nil {
 			t.Errorf("%+v: %+v", c, got)
 		}

@@ -57,7 +57,7 @@ func encodeRule(r *rule.Rule) ([]byte, error) {
 	for _, l := range limits {
 		outer := limit.Limit{}
 		if r.OuterV6 != 0 {
-			outer = outerLimit(l)
+			outer = OuterLimit(l)
 		}
 		b = appendLimit(b, outer)
 	}
@@ -67,8 +67,8 @@ func encodeRule(r *rule.Rule) ([]byte, error) {
 	return b, nil
 }
 
-// outerLimit is the limit of the network around an address whose limit is l.
-func outerLimit(l limit.Limit) limit.Limit {
+// OuterLimit is the limit of the network around an address whose limit is l.
+func OuterLimit(l limit.Limit) limit.Limit {
 	times := func(n int64) int64 {
 		if n > limit.MaxCount/outerFactor {
 			return limit.MaxCount
