@@ -225,12 +225,6 @@ func (f *filter) take(bodySize int) bool {
 	}
 	s := c.asked
 	var changes []keyfilter.Change
-	if c.kept {
-		held := f.engine.Changes()
-		for i := range held.Len() {
-			changes = append(changes, held.At(i))
-		}
-	}
 	at := now()
 	switch answer {
 	case "204":
@@ -246,8 +240,14 @@ func (f *filter) take(bodySize int) bool {
 			return false
 		}
 		delta, err := bundle.ReadDelta(body)
-		if err != nil || delta.Epoch != s.epoch || delta.From != s.to || delta.To < delta.From {
+		if err != nil || delta.Epoch != s.epoch || delta.From != s.to {
 			return false
+		}
+		if c.kept { // the list that the answer goes on from
+			held := f.engine.Changes()
+			for i := range held.Len() {
+				changes = append(changes, held.At(i))
+			}
 		}
 		if changes = append(changes, delta.Changes...); len(changes) > maxChanges {
 			return false
