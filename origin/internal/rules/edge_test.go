@@ -50,15 +50,7 @@ func TestABrokenEdgeBlockIsShownWithItsPlace(t *testing.T) {
 	if err == nil {
 		t.Fatal("the block was taken")
 	}
-	if *update {
-		if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, readErr := os.ReadFile(golden)
-	if readErr != nil || err.Error()+"\n" != string(want) {
-		t.Errorf("got:\n%v\nwant:\n%s", err, want)
-	}
+	sameAs(t, golden, err)
 }
 
 func TestAHugeOrHopelessFileOfNetworksIsRefusedShortly(t *testing.T) {

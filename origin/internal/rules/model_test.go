@@ -46,15 +46,7 @@ func TestWhatIsNotEnforcedYetIsRefusedByNameAtItsPlace(t *testing.T) {
 	if err == nil {
 		t.Fatal("rules that nothing enforces are accepted")
 	}
-	if *update {
-		if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, readErr := os.ReadFile(golden)
-	if readErr != nil || err.Error()+"\n" != string(want) {
-		t.Errorf("got:\n%v\nwant:\n%s", err, want)
-	}
+	sameAs(t, golden, err)
 }
 
 func TestBrokenTiersAndOverridesAreShownWithTheirPlace(t *testing.T) {
@@ -111,5 +103,19 @@ func TestDeepOrAliasedRulesAreBounded(t *testing.T) {
 		if _, err := rules.ParseModel("r.yaml", []byte(text)); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "want at most") {
 			t.Errorf("%.60q: %.300v", text, err)
 		}
+	}
+}
+
+// sameAs holds a message against the one that a file keeps; -update writes that.
+func sameAs(t *testing.T, golden string, message error) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(golden, []byte(message.Error()+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || message.Error()+"\n" != string(want) {
+		t.Errorf("got:\n%v\nwant:\n%s", message, want)
 	}
 }
