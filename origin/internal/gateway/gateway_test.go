@@ -54,13 +54,13 @@ type faulty struct {
 	err error
 }
 
-func (f *faulty) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
+func (f *faulty) Take(ctx context.Context, c *limiter.Call) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
 	}
-	return f.Store.Take(ctx, now, charges, outcomes)
+	return f.Store.Take(ctx, c)
 }
 
 func (f *faulty) fail(err error) {

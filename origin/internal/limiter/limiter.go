@@ -44,7 +44,7 @@ type Verdict struct {
 // Options are what a limiter is made of. All fields are required.
 type Options struct {
 	Store    Store
-	Fallback Fallback // asked for rules whose counter cannot be: the same as Store where that is in this process
+	Fallback Store // asked for rules whose counter cannot be: the same as Store where that is in this process
 	// Deadline bounds a request to the store; 0 sets none, for a store in this process.
 	Deadline time.Duration
 	Secret   []byte              // keys the names of counters
@@ -164,7 +164,7 @@ func refusal(d limit.Decision) telemetry.Outcome {
 
 // ask fills the outcomes of all charges: from the store, and by failure mode for those it has no answer for.
 func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
-	if err := l.take(ctx, now, w.charges, w.outcomes); err != nil {
+	if err := l.take(ctx, w, now, w.charges, w.outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
 		w.fail(l.o.Fallback, now, w.others(nil), true)
 		return
@@ -185,7 +185,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 		return
 	}
 	outcomes := make([]Outcome, len(rest))
-	if err := l.take(ctx, now, w.pick(rest), outcomes); err != nil {
+	if err := l.take(ctx, w, now, w.pick(rest), outcomes); err != nil {
 		l.o.Metrics.StoreErrors.WithLabelValues(reason(err)).Inc()
 		w.fail(l.o.Fallback, now, rest, true)
 	} else {
@@ -198,7 +198,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, now limit.Micros) {
 	}
 }
 
-func (l *Limiter) take(ctx context.Context, now limit.Micros, charges []Charge, outcomes []Outcome) error {
+func (l *Limiter) take(ctx context.Context, w *work, now limit.Micros, charges []Charge, outcomes []Outcome) error {
 	if l.o.Deadline > 0 {
 		// Without the caller's cancellation: a client that goes away is no failure of the store, and would have its call
 		// charged to the fallback instead.
@@ -207,7 +207,8 @@ func (l *Limiter) take(ctx context.Context, now limit.Micros, charges []Charge, 
 		defer cancel()
 	}
 	began := time.Now()
-	err := l.o.Store.Take(ctx, now, charges, outcomes)
+	w.call = Call{Now: now, Charges: charges, Outcomes: outcomes}
+	err := l.o.Store.Take(ctx, &w.call)
 	l.o.Metrics.StoreDuration.WithLabelValues("take").Observe(time.Since(began).Seconds())
 	return err
 }

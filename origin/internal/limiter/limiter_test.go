@@ -41,7 +41,11 @@ type world struct {
 	mu     sync.Mutex
 }
 
-func (w *world) Take(ctx context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
+func (w *world) Refund(ctx context.Context, c *limiter.Call) error { return w.memory.Refund(ctx, c) }
+func (w *world) Reset(ctx context.Context, c *limiter.Call) error  { return w.memory.Reset(ctx, c) }
+
+func (w *world) Take(ctx context.Context, call *limiter.Call) error {
+	charges, outcomes := call.Charges, call.Outcomes
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
@@ -64,7 +68,7 @@ func (w *world) Take(ctx context.Context, now limit.Micros, charges []limiter.Ch
 			asked[i].Cost = 0 // a foreign value admits nothing, so nothing is charged
 		}
 	}
-	err := w.memory.Take(ctx, w.now, asked, outcomes)
+	err := w.memory.Take(ctx, &limiter.Call{Now: w.now, Charges: asked, Outcomes: outcomes})
 	for i, c := range charges {
 		if w.spoilt[c.Counter] {
 			outcomes[i] = limiter.Outcome{Status: limiter.Foreign}

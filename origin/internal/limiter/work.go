@@ -18,6 +18,7 @@ type work struct {
 	charges  []Charge
 	outcomes []Outcome
 	answers  []answer
+	call     Call // to the store
 }
 
 // applied is a rule that applies to the request.
@@ -69,7 +70,7 @@ func (w *work) view(i int, d limit.Decision) header.View {
 
 // fail answers for the charges at indexes by the failure modes of their rules. The local ones are taken together, with
 // charge only, and only if no rule fails closed: a refusal charges nobody.
-func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge bool) {
+func (w *work) fail(fallback Store, now limit.Micros, indexes []int, charge bool) {
 	var local []int
 	for _, i := range indexes {
 		w.outcomes[i] = Outcome{Status: Admitted}
@@ -94,7 +95,7 @@ func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge b
 		}
 	}
 	// The fallback is in this process: it always answers.
-	if err := fallback.Take(context.Background(), now, charges, outcomes); err != nil {
+	if err := fallback.Take(context.Background(), &Call{Now: now, Charges: charges, Outcomes: outcomes}); err != nil {
 		return
 	}
 	for i, at := range local {
@@ -103,16 +104,22 @@ func (w *work) fail(fallback Fallback, now limit.Micros, indexes []int, charge b
 }
 
 // giveBack refunds what the fallback was charged for a request that is refused after all.
-func (w *work) giveBack(fallback Fallback, now limit.Micros) {
+func (w *work) giveBack(fallback Store, now limit.Micros) {
 	var local []int
 	for i, a := range w.answers {
 		if a == byLocal && w.outcomes[i].Status == Admitted {
 			local = append(local, i)
 		}
 	}
-	if len(local) > 0 {
-		fallback.Refund(now, w.pick(local), now)
+	if len(local) == 0 {
+		return
 	}
+	outcomes := make([]Outcome, len(local))
+	for i, at := range local {
+		outcomes[i] = w.outcomes[at]
+	}
+	// The fallback is in this process: it always answers.
+	_ = fallback.Refund(context.Background(), &Call{Now: now, Charges: w.pick(local), Outcomes: outcomes})
 }
 
 func (w *work) pick(indexes []int) []Charge {

@@ -21,7 +21,7 @@ const (
 	sweepSteps = 2
 )
 
-// Store is a [limiter.Store] and [limiter.Fallback] in memory: exact, bounded, for one process. It never fails.
+// Store is a [limiter.Store] in memory: exact, bounded, for one process. It never fails.
 // It is safe for concurrent use.
 //
 // When it is full of counters in use, a principal without one shares an overflow counter with all others of its rule
@@ -80,10 +80,12 @@ type place struct {
 	shard *shard
 	name  limiter.Counter
 	state state
+	kept  bool // it exists
 }
 
-// Take is [limiter.Store.Take]; it decides at now and never fails.
-func (s *Store) Take(_ context.Context, now limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
+// Take is [limiter.Store.Take]; it decides at the call's Now and never fails.
+func (s *Store) Take(_ context.Context, call *limiter.Call) error {
+	now, charges, outcomes := call.Now, call.Charges, call.Outcomes
 	locked := s.lock(charges)
 	defer s.unlock(locked)
 	var room [4]place // as many rules as a request usually meets: no allocation up to here
@@ -92,36 +94,55 @@ func (s *Store) Take(_ context.Context, now limit.Micros, charges []limiter.Char
 		c := &charges[i]
 		places = append(places, s.find(c, now))
 		p := &places[i]
-		outcomes[i] = limiter.Outcome{Status: limiter.Admitted, Decision: p.state.peek(c, now, c.Cost)}
-		if !outcomes[i].Decision.Allowed {
-			outcomes[i].Status = limiter.Refused
-			admitted = false
+		o := limiter.Outcome{Status: limiter.Admitted, Decision: p.state.peek(c, now, c.Cost), At: now}
+		switch {
+		case c.Existing && !p.kept:
+			o.Status = limiter.Unmade
+		case !o.Decision.Allowed:
+			o.Status, o.AskAgain = limiter.Refused, o.Decision.RetryAfter
 			if next, _ := p.state.take(c, now); next != p.state { // re-anchored after a clock step
 				p.keep(c, next, now)
 			}
 		}
+		outcomes[i] = o
+		admitted = admitted && (o.Status == limiter.Admitted || c.Shadow)
 	}
 	for i := range charges {
-		if c, p := &charges[i], &places[i]; admitted && c.Cost > 0 {
-			next, d := p.state.take(c, now)
-			p.keep(c, next, now)
-			outcomes[i].Decision, outcomes[i].Next = d, next.peek(c, now, 1)
+		c, p, o := &charges[i], &places[i], &outcomes[i]
+		if o.Status != limiter.Admitted || c.Cost == 0 || !admitted && !c.Shadow {
+			continue
+		}
+		next, d := p.state.take(c, now)
+		o.Charged, o.Made, o.At = true, !p.kept, now+d.Hold
+		p.keep(c, next, now)
+		o.Decision, o.Next = d, next.peek(c, now, 1)
+		o.AskAgain = o.Next.RetryAfter
+	}
+	return nil
+}
+
+// Refund is [limiter.Store.Refund].
+func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
+	locked := s.lock(call.Charges)
+	defer s.unlock(locked)
+	for i := range call.Charges {
+		c, o := &call.Charges[i], &call.Outcomes[i]
+		if p := s.find(c, call.Now); o.Charged && p.kept {
+			p.keep(c, p.state.refund(c, call.Now, o.At), call.Now)
 		}
 	}
 	return nil
 }
 
-// Refund is [limiter.Fallback.Refund].
-func (s *Store) Refund(now limit.Micros, charges []limiter.Charge, charged limit.Micros) {
-	locked := s.lock(charges)
+// Reset is [limiter.Store.Reset].
+func (s *Store) Reset(_ context.Context, call *limiter.Call) error {
+	locked := s.lock(call.Charges)
 	defer s.unlock(locked)
-	for i := range charges {
-		c := &charges[i]
-		p := s.find(c, now)
-		if _, ok := p.shard.counters[p.name]; ok {
-			p.keep(c, p.state.refund(c, now, charged), now)
-		}
+	for i := range call.Charges {
+		name := call.Charges[i].Counter
+		delete(s.shards[shardOf(&name)].counters, name)
 	}
+	return nil
 }
 
 // Len is the number of counters kept, expired ones not yet swept included.
@@ -150,7 +171,7 @@ func (s *Store) find(c *limiter.Charge, now limit.Micros) place {
 		}
 	}
 	if kept, ok := p.shard.counters[p.name]; ok && now < kept.until {
-		p.state = kept.state
+		p.state, p.kept = kept.state, true
 	} else {
 		p.state = fresh(c, now)
 	}

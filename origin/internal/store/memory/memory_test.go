@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 
 func take(s *memory.Store, now limit.Micros, n int, l limit.Limit, cost int64) limiter.Outcome {
 	outcomes := make([]limiter.Outcome, 1)
-	s.Take(context.Background(), now, []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, outcomes)
+	s.Take(context.Background(), &limiter.Call{Now: now, Charges: []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, Outcomes: outcomes})
 	return outcomes[0]
 }
 
@@ -87,11 +87,11 @@ func TestTheStoreAnswersTheVectors(t *testing.T) {
 				}
 				calls++
 				if step.Op == limittest.Refund {
-					s.Refund(step.Now, []limiter.Charge{charge}, step.Charged)
+					s.Refund(context.Background(), &limiter.Call{Now: step.Now, Charges: []limiter.Charge{charge}, Outcomes: []limiter.Outcome{{Charged: true, At: step.Charged}}})
 					continue
 				}
 				outcomes := make([]limiter.Outcome, 1)
-				s.Take(context.Background(), step.Now, []limiter.Charge{charge}, outcomes)
+				s.Take(context.Background(), &limiter.Call{Now: step.Now, Charges: []limiter.Charge{charge}, Outcomes: outcomes})
 				if got := outcomes[0].Decision; got != step.Want || (outcomes[0].Status == limiter.Admitted) != step.Want.Allowed {
 					t.Errorf("%s:%d: case %q:\n got %+v\nwant %+v", name, step.Line, c.Name, got, step.Want)
 				}
@@ -147,7 +147,7 @@ func TestRefundsMakeNoCounter(t *testing.T) {
 	s := memory.New(1000, nil)
 	l := limit.Limit{Count: 5, Window: limit.Hour}
 	refund := func(n int, cost int64) {
-		s.Refund(limit.Hour, []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, limit.Hour)
+		s.Refund(context.Background(), &limiter.Call{Now: limit.Hour, Charges: []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.SlidingWindow, Limit: l, Cost: cost}}, Outcomes: []limiter.Outcome{{Charged: true, At: limit.Hour}}})
 	}
 	refund(1, 3)
 	if s.Len() != 0 {
@@ -167,8 +167,10 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 		{Counter: storetest.Name(2), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: 10, Window: limit.Hour}, Cost: 1},
 	}
 	outcomes := make([]limiter.Outcome, len(charges))
-	s.Take(context.Background(), limit.Hour, charges, outcomes)
-	if n := testing.AllocsPerRun(1000, func() { s.Take(context.Background(), limit.Hour, charges, outcomes) }); n != 0 {
+	s.Take(context.Background(), &limiter.Call{Now: limit.Hour, Charges: charges, Outcomes: outcomes})
+	if n := testing.AllocsPerRun(1000, func() {
+		s.Take(context.Background(), &limiter.Call{Now: limit.Hour, Charges: charges, Outcomes: outcomes})
+	}); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
@@ -182,7 +184,7 @@ func BenchmarkTake(b *testing.B) {
 		charges := make([]limiter.Charge, 1)
 		for n := rand.IntN(100_000); pb.Next(); n++ {
 			charges[0] = limiter.Charge{Counter: storetest.Name(n % 100_000), Algorithm: rule.SlidingWindow, Limit: l, Cost: 1}
-			s.Take(context.Background(), limit.Hour, charges, outcomes)
+			s.Take(context.Background(), &limiter.Call{Now: limit.Hour, Charges: charges, Outcomes: outcomes})
 		}
 	})
 }

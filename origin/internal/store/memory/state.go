@@ -28,11 +28,11 @@ func fresh(c *limiter.Charge, now limit.Micros) state {
 }
 
 func tokenBucket(s limit.TokenBucket) state {
-	return state{algorithm: rule.TokenBucket, a: s.Tokens, b: s.Part, c: int64(s.Last)}
+	return state{algorithm: rule.TokenBucket, a: s.Tokens, b: s.Part, c: int64(s.Last), d: s.Count}
 }
 
 func (s *state) tokenBucket() limit.TokenBucket {
-	return limit.TokenBucket{Tokens: s.a, Part: s.b, Last: limit.Micros(s.c)}
+	return limit.TokenBucket{Tokens: s.a, Part: s.b, Last: limit.Micros(s.c), Count: s.d}
 }
 
 func gcra(s limit.GCRA) state {
@@ -60,11 +60,11 @@ func (s *state) fixedWindow() limit.FixedWindow {
 }
 
 func leaky(algorithm rule.Algorithm, s limit.LeakyBucket) state {
-	return state{algorithm: algorithm, a: s.Level, b: s.Part, c: int64(s.Last)}
+	return state{algorithm: algorithm, a: s.Level, b: s.Part, c: int64(s.Last), d: s.Count}
 }
 
 func (s *state) leaky() limit.LeakyBucket {
-	return limit.LeakyBucket{Level: s.a, Part: s.b, Last: limit.Micros(s.c)}
+	return limit.LeakyBucket{Level: s.a, Part: s.b, Last: limit.Micros(s.c), Count: s.d}
 }
 
 // take charges c's cost, or re-anchors a state beyond a clock step.

@@ -56,7 +56,7 @@ func charge(n int, count, cost int64) limiter.Charge {
 func take(t testing.TB, s limiter.Store, charges ...limiter.Charge) ([]limiter.Outcome, bool) {
 	t.Helper()
 	outcomes := make([]limiter.Outcome, len(charges))
-	if err := s.Take(context.Background(), start, charges, outcomes); err != nil {
+	if err := s.Take(context.Background(), &limiter.Call{Now: start, Charges: charges, Outcomes: outcomes}); err != nil {
 		t.Error(err)
 		return outcomes, false
 	}

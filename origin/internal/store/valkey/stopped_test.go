@@ -32,7 +32,7 @@ func TestAStoppedServerHoldsNobodyPastTheDeadline(t *testing.T) {
 			for range calls {
 				ctx, cancel := context.WithTimeout(context.Background(), deadline)
 				began := time.Now()
-				if err := s.Take(ctx, 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1)); err == nil {
+				if err := s.Take(ctx, &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)}); err == nil {
 					passed.Add(1)
 				}
 				if time.Since(began) > late {
@@ -55,7 +55,7 @@ func TestAStoppedServerHoldsNobodyPastTheDeadline(t *testing.T) {
 	recovered := time.After(20 * time.Second)
 	o := make([]limiter.Outcome, 1)
 	for { // the connection may have been given up meanwhile; there is no event for the next one
-		if err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, l, 0)}, o); err == nil {
+		if err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, l, 0)}, Outcomes: o}); err == nil {
 			break
 		}
 		select {

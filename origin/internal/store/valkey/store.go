@@ -112,7 +112,8 @@ func (s *Store) Up() bool { return s.up.Load() }
 
 // Take is [limiter.Store.Take]: it decides by the server's clock. With a deadline in ctx the server is told: past it
 // the function changes nothing, so that what a server finds in its sockets after a stop charges nobody.
-func (s *Store) Take(ctx context.Context, _ limit.Micros, charges []limiter.Charge, outcomes []limiter.Outcome) error {
+func (s *Store) Take(ctx context.Context, c *limiter.Call) error {
+	charges, outcomes := c.Charges, c.Outcomes
 	client := s.client.Load()
 	if client == nil {
 		return &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
@@ -268,7 +269,7 @@ func read(reply []int64, charges []limiter.Charge, outcomes []limiter.Outcome) e
 		if reply[2+4*i] < 0 || status > limiter.Foreign {
 			return &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("status %d", reply[2+4*i])}
 		}
-		outcomes[i] = limiter.Outcome{Status: status}
+		outcomes[i] = limiter.Outcome{Status: status, At: limit.Micros(reply[1])}
 		charged = charged && status == limiter.Admitted
 	}
 	now := limit.Micros(reply[1])
@@ -276,11 +277,14 @@ func read(reply []int64, charges []limiter.Charge, outcomes []limiter.Outcome) e
 		c, s := &charges[i], stateOf(reply[2+4*i:])
 		if !charged {
 			outcomes[i].Decision = s.Peek(c.Limit, now, c.Cost)
+			outcomes[i].AskAgain = outcomes[i].Decision.RetryAfter
 			continue
 		}
 		var next limit.SlidingWindow
 		next, outcomes[i].Decision = s.Take(c.Limit, now, c.Cost)
+		outcomes[i].Charged, outcomes[i].Made = c.Cost > 0, s == limit.SlidingWindow{}
 		outcomes[i].Next = next.Peek(c.Limit, now, 1)
+		outcomes[i].AskAgain = outcomes[i].Next.RetryAfter
 	}
 	return nil
 }
@@ -288,4 +292,14 @@ func read(reply []int64, charges []limiter.Charge, outcomes []limiter.Outcome) e
 // stateOf is a counter's state in a reply, as it was before the check.
 func stateOf(r []int64) limit.SlidingWindow {
 	return limit.SlidingWindow{Start: limit.Micros(r[1]), Current: r[2], Previous: r[3]}
+}
+
+// Refund is [limiter.Store.Refund].
+func (s *Store) Refund(context.Context, *limiter.Call) error {
+	return &limiter.StoreError{Reason: reasonAnswer, Err: errors.ErrUnsupported}
+}
+
+// Reset is [limiter.Store.Reset].
+func (s *Store) Reset(context.Context, *limiter.Call) error {
+	return &limiter.StoreError{Reason: reasonAnswer, Err: errors.ErrUnsupported}
 }

@@ -85,7 +85,7 @@ func take(t testing.TB, s *Store, now limit.Micros, charges ...limiter.Charge) [
 		ctx = context.WithValue(ctx, testNow{}, now)
 	}
 	outcomes := make([]limiter.Outcome, len(charges))
-	if err := s.Take(ctx, 0, charges, outcomes); err != nil {
+	if err := s.Take(ctx, &limiter.Call{Charges: charges, Outcomes: outcomes}); err != nil {
 		t.Fatal(err)
 	}
 	return outcomes
@@ -349,7 +349,7 @@ func TestManyCallersOfALostFunctionLoadItOnce(t *testing.T) {
 		for range callers {
 			together.Go(func() {
 				o := make([]limiter.Outcome, 1)
-				if err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, limit.Limit{Count: 1000, Window: limit.Hour}, 1)}, o); err != nil {
+				if err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, limit.Limit{Count: 1000, Window: limit.Hour}, 1)}, Outcomes: o}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -370,7 +370,7 @@ func TestACheckPastItsDeadlineChargesNobody(t *testing.T) {
 	reasons := map[string]int{}
 	for range 50 {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-		err := s.Take(ctx, 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1))
+		err := s.Take(ctx, &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)})
 		cancel()
 		var failed *limiter.StoreError
 		if !errors.As(err, &failed) {
@@ -397,7 +397,7 @@ func TestASteppedClockIsLearntFromTheAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	o := make([]limiter.Outcome, 1)
-	if err := s.Take(ctx, 0, []limiter.Charge{charge(1, limit.Limit{Count: 5, Window: limit.Hour}, 1)}, o); err != nil || o[0].Status != limiter.Admitted {
+	if err := s.Take(ctx, &limiter.Call{Charges: []limiter.Charge{charge(1, limit.Limit{Count: 5, Window: limit.Hour}, 1)}, Outcomes: o}); err != nil || o[0].Status != limiter.Admitted {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
@@ -408,7 +408,7 @@ func TestAServerThatComesLaterIsUsed(t *testing.T) {
 	up := make(chan bool, 16)
 	s := New(Options{Addr: server.Addr, Log: quiet, OnUp: func(b bool) { up <- b }})
 	defer s.Close()
-	err := s.Take(context.Background(), 0, nil, nil)
+	err := s.Take(context.Background(), &limiter.Call{Charges: nil, Outcomes: nil})
 	var failed *limiter.StoreError
 	if !errors.As(err, &failed) || failed.Reason != reasonUnreachable || s.Up() {
 		t.Errorf("without a server: %v, up %v", err, s.Up())
@@ -419,7 +419,7 @@ func TestAServerThatComesLaterIsUsed(t *testing.T) {
 	take(t, s, -1, charge(1, l, 1))
 
 	server.Kill()
-	if err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1)); !errors.As(err, &failed) {
+	if err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)}); !errors.As(err, &failed) {
 		t.Errorf("from a killed server: %v", err)
 	}
 	await(t, up, false)
@@ -448,7 +448,7 @@ func TestAServerThatRefusesChecksIsNotUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		var failed *limiter.StoreError
-		if err := s.Take(context.Background(), 0, []limiter.Charge{charge(1, l, 1)}, make([]limiter.Outcome, 1)); !errors.As(err, &failed) || failed.Reason != reasonAnswer {
+		if err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)}); !errors.As(err, &failed) || failed.Reason != reasonAnswer {
 			t.Errorf("%v: %v", c.spoil, err)
 		}
 		await(t, up, false)
@@ -528,7 +528,7 @@ func BenchmarkTake(b *testing.B) {
 				}
 				outcomes := make([]limiter.Outcome, rules)
 				for pb.Next() {
-					if err := s.Take(context.Background(), 0, charges, outcomes); err != nil {
+					if err := s.Take(context.Background(), &limiter.Call{Charges: charges, Outcomes: outcomes}); err != nil {
 						b.Error(err)
 						return
 					}
