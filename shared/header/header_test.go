@@ -224,6 +224,18 @@ func TestProblemsAreJSONAndTellNoMoreThanTheyMay(t *testing.T) {
 	}
 }
 
+func TestAProblemNamesTheFieldToBlame(t *testing.T) {
+	for field, want := range map[string]any{"": nil, "x-api-key": "x-api-key", "a\"b": "a?b"} {
+		var got map[string]any
+		if err := json.Unmarshal(header.Problem{Code: header.BadRequest, Mode: rule.None, Field: field}.Append(nil), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got["field"] != want {
+			t.Errorf("field %q: %v", field, got)
+		}
+	}
+}
+
 func FuzzProblemsAreAlwaysJSON(f *testing.F) {
 	f.Add("rate_limited", `a"b\`, "edge\n", uint64(1), int64(-1))
 	f.Add("", "\x00é", "", uint64(math.MaxUint64), int64(math.MaxInt64))
@@ -238,7 +250,7 @@ func FuzzProblemsAreAlwaysJSON(f *testing.F) {
 func TestEveryCodeHasItsStatus(t *testing.T) {
 	for code, want := range map[header.Code]int{
 		header.RateLimited: 429, header.KeyUnknown: 401, header.KeyMalformed: 401, header.KeyConflict: 400, header.AddressDenied: 403,
-		header.Overloaded: 503, header.LimiterUnavailable: 503, header.UpstreamDown: 502, header.BadRequest: 400, "nonsense": 500,
+		header.Overloaded: 503, header.LimiterUnavailable: 503, header.UpstreamDown: 502, header.UpstreamSlow: 504, header.BadRequest: 400, "nonsense": 500,
 	} {
 		if got := code.Status(); got != want {
 			t.Errorf("%s: %d, want %d", code, got, want)

@@ -22,6 +22,7 @@ const (
 	Overloaded         Code = "overloaded"
 	LimiterUnavailable Code = "limiter_unavailable"
 	UpstreamDown       Code = "upstream_unreachable"
+	UpstreamSlow       Code = "upstream_timeout"
 	BadRequest         Code = "bad_request"
 )
 
@@ -40,6 +41,7 @@ var codes = map[Code]about{
 	Overloaded:         {503, "The service is overloaded"},
 	LimiterUnavailable: {503, "The rate limiter is unavailable"},
 	UpstreamDown:       {502, "The API behind the gateway cannot be reached"},
+	UpstreamSlow:       {504, "The API behind the gateway did not answer in time"},
 	BadRequest:         {400, "The request cannot be understood"},
 }
 
@@ -62,6 +64,7 @@ type Problem struct {
 	Where      string       // "edge" or "origin": who refused; shown in mode Full
 	Release    uint64       // shown in mode Full
 	RetryAfter limit.Micros // 0 or [limit.Never]: no time is told
+	Field      string       // what of the request is to blame: a header's name, or a word as method; empty: not told
 }
 
 // Append appends the body to dst: one line of JSON that ends in a newline. It needs no room beyond dst's when that
@@ -74,6 +77,10 @@ func (p Problem) Append(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(p.Code.Status()), 10)
 	dst = append(dst, `,"code":`...)
 	dst = appendString(dst, string(p.Code))
+	if p.Field != "" {
+		dst = append(dst, `,"field":`...)
+		dst = appendString(dst, p.Field)
+	}
 	if p.Mode != rule.None && p.RetryAfter > 0 && p.RetryAfter != limit.Never {
 		dst = append(dst, `,"retry_after_ms":`...)
 		dst = strconv.AppendInt(dst, int64(roundUp(p.RetryAfter, limit.Millisecond)), 10)
