@@ -87,10 +87,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, header.Problem{Code: header.BadRequest})
 		return
 	}
-	caller, code := g.o.Resolver.Resolve(r.Header, peer(r))
-	if code != "" {
-		g.o.Metrics.KeysRejected.WithLabelValues(string(code)).Inc()
-		refuse(w, r, header.Problem{Code: code})
+	caller, refused := g.o.Resolver.Resolve(r.Context(), r.Header, peer(r))
+	if refused != nil {
+		g.o.Metrics.KeysRejected.WithLabelValues(string(refused.Code)).Inc()
+		if refused.Challenge != "" {
+			w.Header().Set("WWW-Authenticate", refused.Challenge)
+		}
+		refuse(w, r, header.Problem{Code: refused.Code})
 		return
 	}
 	v := g.o.Limiter.Check(r.Context(), limiter.Request{Caller: caller, Method: r.Method, Path: r.URL.EscapedPath(), Cost: 1})
@@ -161,10 +164,7 @@ func refuse(w http.ResponseWriter, r *http.Request, p header.Problem) {
 	h := w.Header()
 	h.Set("Content-Type", header.ProblemType)
 	h.Set("Cache-Control", "no-store")
-	switch status := p.Code.Status(); {
-	case status == http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", "Bearer")
-	case status == http.StatusServiceUnavailable && h.Get("Retry-After") == "":
+	if p.Code.Status() == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(p.Code.Status())

@@ -2,6 +2,8 @@
 package identity
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -26,13 +28,57 @@ type Caller struct {
 	Address netip.Addr
 }
 
-// User is a verified user.
-type User struct{ Issuer, Tenant, Subject string }
+// Tenant is the key's, else the user's; empty for none.
+func (c *Caller) Tenant() string {
+	switch {
+	case c.Key != nil && c.Key.Tenant != "":
+		return c.Key.Tenant
+	case c.User != nil:
+		return c.User.Tenant
+	}
+	return ""
+}
 
-// Verifier tells the user of a bearer token. A token that it cannot verify is an error; one that is not for it is no
-// user, without an error. What a client says about its user outside such a token is never believed.
+// Tier is the key's, else the user's; empty for none.
+func (c *Caller) Tier() string {
+	switch {
+	case c.Key != nil && c.Key.Tier != "":
+		return c.Key.Tier
+	case c.User != nil:
+		return c.User.Tier
+	}
+	return ""
+}
+
+// User is a verified user: a subject is its issuer's, and within it its tenant's. It is read-only.
+type User struct{ Issuer, Tenant, Subject, Tier string }
+
+// Verifier tells the user of a bearer token. A token that is not for it is no user, without an error; an error that is
+// a [*Refusal] says how to answer, any other means a token that is not valid. What a client says about its user outside
+// such a token is never believed.
 type Verifier interface {
-	Verify(token string) (*User, error)
+	Verify(ctx context.Context, token string) (*User, error)
+}
+
+// Refusal is why a request is refused before any counter is touched.
+type Refusal struct {
+	Code      header.Code
+	Challenge string // the answer's WWW-Authenticate; empty for none
+	Field     string // what of the request is wrong, for a 400; empty if its code says it all
+}
+
+// Error is the refusal's code.
+func (r *Refusal) Error() string { return string(r.Code) }
+
+// challenge is what an answer to a credential that does not count asks for.
+const challenge = "Bearer"
+
+func refusal(code header.Code) *Refusal {
+	r := &Refusal{Code: code}
+	if code.Status() == http.StatusUnauthorized {
+		r.Challenge = challenge
+	}
+	return r
 }
 
 // Resolver finds callers. Keys and Believes must be set; Users may be nil, which verifies nobody. It is safe for
@@ -43,29 +89,33 @@ type Resolver struct {
 	Users    Verifier
 }
 
-// Resolve finds the caller of a request that came from peer. The code is empty, or tells why the request must be
-// refused before any counter is touched: [header.KeyConflict], [header.KeyMalformed], [header.KeyUnknown].
-func (r *Resolver) Resolve(h http.Header, peer netip.Addr) (Caller, header.Code) {
+// Resolve finds the caller of a request that came from peer, or why the request must be refused:
+// [header.KeyConflict], [header.KeyMalformed], [header.KeyUnknown], or as Users refuses. ctx bounds what verifying a
+// user may wait for.
+func (r *Resolver) Resolve(ctx context.Context, h http.Header, peer netip.Addr) (Caller, *Refusal) {
 	peer = peer.Unmap().WithZone("")
 	c := Caller{Address: r.address(h, peer)}
 	table := r.Keys()
 	text, bearer, shown, code := credential(h, table.Format().Prefix)
 	if code != "" {
-		return c, code
+		return c, refusal(code)
 	}
 	if shown {
 		if c.Key, code = lookup(table, text); code != "" {
-			return c, code
+			return c, refusal(code)
 		}
 	}
 	if bearer != "" && r.Users != nil {
-		user, err := r.Users.Verify(bearer)
+		user, err := r.Users.Verify(ctx, bearer)
+		if refused, ok := errors.AsType[*Refusal](err); ok {
+			return c, refused
+		}
 		if err != nil {
-			return c, header.KeyUnknown
+			return c, refusal(header.KeyUnknown)
 		}
 		c.User = user
 	}
-	return c, ""
+	return c, nil
 }
 
 // credential finds the one API key of a request, with the bearer token that is none.

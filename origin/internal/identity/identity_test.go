@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -51,16 +52,16 @@ func TestOnlyAnEdgeIsBelievedAboutAddresses(t *testing.T) {
 		{"an edge that says two", "10.0.0.0/8", "10.1.2.3", []string{"198.51.100.1", "198.51.100.2"}, "10.1.2.3"},
 	} {
 		h := http.Header{"X-Weir-Address": c.lines, "X-Forwarded-For": {"203.0.113.1"}, "X-Real-Ip": {"203.0.113.2"}}
-		caller, code := resolver(c.trusted).Resolve(h, netip.MustParseAddr(c.peer))
-		if code != "" || caller.Address.String() != c.want {
-			t.Errorf("%s: %v %s, want %s", c.name, caller.Address, code, c.want)
+		caller, refused := resolver(c.trusted).Resolve(t.Context(), h, netip.MustParseAddr(c.peer))
+		if refused != nil || caller.Address.String() != c.want {
+			t.Errorf("%s: %v %v, want %s", c.name, caller.Address, refused, c.want)
 		}
 	}
 }
 
 type verifier map[string]*identity.User
 
-func (v verifier) Verify(token string) (*identity.User, error) {
+func (v verifier) Verify(_ context.Context, token string) (*identity.User, error) {
 	if token == "bad" {
 		return nil, errors.New("bad signature")
 	}
@@ -74,13 +75,35 @@ func TestUsersComeFromVerifiedTokensOnly(t *testing.T) {
 		subject string
 		code    header.Code
 	}{"good": {"s", ""}, "other": {"", ""}, "bad": {"", header.KeyUnknown}} {
-		caller, code := r.Resolve(http.Header{"Authorization": {"Bearer " + token}, "X-User": {"root"}}, netip.MustParseAddr("192.0.2.1"))
+		caller, refused := r.Resolve(t.Context(), http.Header{"Authorization": {"Bearer " + token}, "X-User": {"root"}}, netip.MustParseAddr("192.0.2.1"))
 		subject := ""
 		if caller.User != nil {
 			subject = caller.User.Subject
 		}
+		code := header.Code("")
+		if refused != nil {
+			code = refused.Code
+		}
 		if code != want.code || subject != want.subject {
 			t.Errorf("%s: %q %s", token, subject, code)
+		}
+	}
+}
+
+func TestAKeysTenantAndTierComeBeforeItsUsers(t *testing.T) {
+	user := &identity.User{Tenant: "user's", Tier: "free"}
+	for _, c := range []struct {
+		name, tenant, tier string
+		caller             identity.Caller
+	}{
+		{"nobody", "", "", identity.Caller{}},
+		{"a user", "user's", "free", identity.Caller{User: user}},
+		{"a key", "key's", "paid", identity.Caller{Key: &keys.Key{Tenant: "key's", Tier: "paid"}}},
+		{"both", "key's", "paid", identity.Caller{Key: &keys.Key{Tenant: "key's", Tier: "paid"}, User: user}},
+		{"a key of no tenant with a user", "user's", "free", identity.Caller{Key: &keys.Key{ID: "k"}, User: user}},
+	} {
+		if tenant, tier := c.caller.Tenant(), c.caller.Tier(); tenant != c.tenant || tier != c.tier {
+			t.Errorf("%s: %q %q, want %q %q", c.name, tenant, tier, c.tenant, c.tier)
 		}
 	}
 }
@@ -91,9 +114,9 @@ func FuzzResolve(f *testing.F) {
 	f.Add(",", "Basic \x00", "%")
 	f.Fuzz(func(t *testing.T, key, authorization, address string) {
 		h := http.Header{"X-Api-Key": {key}, "Authorization": {authorization}, "X-Weir-Address": {address}}
-		caller, code := resolver("10.0.0.0/8").Resolve(h, netip.MustParseAddr("10.0.0.1"))
-		if caller.Key != nil || code == "" {
-			t.Errorf("a key of an empty table: %+v %q", caller, code)
+		caller, refused := resolver("10.0.0.0/8").Resolve(t.Context(), h, netip.MustParseAddr("10.0.0.1"))
+		if caller.Key != nil || refused == nil {
+			t.Errorf("a key of an empty table: %+v %v", caller, refused)
 		}
 		if !caller.Address.IsValid() || caller.Address.Is4In6() || caller.Address.Zone() != "" {
 			t.Errorf("address %v", caller.Address)
