@@ -1,4 +1,4 @@
-// Package livefile follows a file, keeping the last content that was good.
+// Package livefile follows a file, or a few that make one value, keeping the last content that was good.
 package livefile
 
 import (
@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,10 +26,10 @@ const (
 // contentDigits of the SHA-256 are shown: enough to tell two contents apart by eye.
 const contentDigits = 12
 
-// File is a followed file with its last good value. Methods may be called from any goroutine.
+// File is a followed file, or a few, with the last good value. Methods may be called from any goroutine.
 type File[T any] struct {
-	path  string
-	parse func(name string, content []byte) (T, error)
+	paths []string
+	parse func(contents [][]byte) (T, error)
 	value atomic.Pointer[T]
 
 	mu     sync.Mutex
@@ -38,7 +39,7 @@ type File[T any] struct {
 
 // Status tells how a file stands.
 type Status struct {
-	Path    string
+	Path    string    // of several files, all, with commas between them
 	Content string    // start of the hex SHA-256 of the content in force
 	Since   time.Time // when that content came into force
 	Err     error     // why a newer content was refused; nil when the newest is in force
@@ -46,17 +47,24 @@ type Status struct {
 
 // Open reads path for the first time; a bad file is an error. parse gets the path for its messages.
 func Open[T any](path string, parse func(name string, content []byte) (T, error)) (*File[T], error) {
-	content, err := document.Content(path)
+	return OpenAll([]string{path}, func(contents [][]byte) (T, error) { return parse(path, contents[0]) })
+}
+
+// OpenAll is as Open for files that make one value together, such as a certificate and its key. A change of any of them
+// reads them all: while one is written and the other not yet, the value is the last that they made together.
+func OpenAll[T any](paths []string, parse func(contents [][]byte) (T, error)) (*File[T], error) {
+	f := &File[T]{paths: paths, parse: parse}
+	contents, seen, err := f.read()
 	if err != nil {
 		return nil, err
 	}
-	value, err := parse(path, content)
+	value, err := parse(contents)
 	if err != nil {
 		return nil, err
 	}
-	f := &File[T]{path: path, parse: parse, seen: hash(content)}
+	f.seen = seen
 	f.value.Store(&value)
-	f.status = Status{Path: path, Content: f.seen, Since: time.Now()}
+	f.status = Status{Path: strings.Join(paths, ", "), Content: seen, Since: time.Now()}
 	return f, nil
 }
 
@@ -78,9 +86,11 @@ func (f *File[T]) Follow(ctx context.Context, changed func(T, error)) error {
 		return err
 	}
 	defer watcher.Close()
-	// The folder, since a rename or a symlink swap leaves a watch on the file with the old one.
-	if err := watcher.Add(filepath.Dir(f.path)); err != nil {
-		return err
+	for _, path := range f.paths {
+		// The folder, since a rename or a symlink swap leaves a watch on the file with the old one.
+		if err := watcher.Add(filepath.Dir(path)); err != nil {
+			return err
+		}
 	}
 	polling := time.NewTicker(poll)
 	defer polling.Stop()
@@ -110,13 +120,21 @@ func (f *File[T]) Follow(ctx context.Context, changed func(T, error)) error {
 	}
 }
 
-// look reads the file and takes its content if that is new and good.
-func (f *File[T]) look(changed func(T, error)) {
-	content, err := document.Content(f.path)
-	seen := "unreadable"
-	if err == nil {
-		seen = hash(content)
+// read is what the files hold, with its hash.
+func (f *File[T]) read() (contents [][]byte, seen string, err error) {
+	for _, path := range f.paths {
+		content, err := document.Content(path)
+		if err != nil {
+			return nil, "unreadable", err
+		}
+		contents = append(contents, content)
 	}
+	return contents, hash(contents), nil
+}
+
+// look reads the files and takes their content if that is new and good.
+func (f *File[T]) look(changed func(T, error)) {
+	contents, seen, err := f.read()
 	f.mu.Lock()
 	same := seen == f.seen
 	f.seen = seen
@@ -128,7 +146,7 @@ func (f *File[T]) look(changed func(T, error)) {
 	value := f.Get()
 	if err == nil && seen != inForce {
 		var parsed T
-		if parsed, err = f.parse(f.path, content); err == nil {
+		if parsed, err = f.parse(contents); err == nil {
 			value = parsed
 			f.value.Store(&value)
 		}
@@ -142,7 +160,16 @@ func (f *File[T]) look(changed func(T, error)) {
 	changed(value, err)
 }
 
-func hash(content []byte) string {
-	sum := sha256.Sum256(content)
+// hash is of one file its SHA-256, of several that of theirs in a row.
+func hash(contents [][]byte) string {
+	sum := sha256.Sum256(contents[0])
+	if len(contents) > 1 {
+		var sums []byte
+		for _, content := range contents {
+			each := sha256.Sum256(content)
+			sums = append(sums, each[:]...)
+		}
+		sum = sha256.Sum256(sums)
+	}
 	return hex.EncodeToString(sum[:])[:contentDigits]
 }

@@ -191,3 +191,39 @@ func TestABadFirstContentOpensNothing(t *testing.T) {
 		t.Errorf("bad content: %q in force", f.Get())
 	}
 }
+
+// A certificate is renewed by writing two files, one after the other.
+func TestFilesThatBelongTogetherChangeTogether(t *testing.T) {
+	folder := t.TempDir()
+	paths := []string{filepath.Join(folder, "a"), filepath.Join(folder, "b")}
+	write(t, paths[0], "1")
+	write(t, paths[1], "1")
+	pair := func(contents [][]byte) (string, error) {
+		if a, b := string(contents[0]), string(contents[1]); a == b {
+			return a, nil
+		}
+		return "", errors.New("no pair")
+	}
+	f, err := livefile.OpenAll(paths, pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, ended := make(chan change, 16), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- f.Follow(ctx, func(v string, err error) { changes <- change{v, err} }) }()
+	rename(t, paths[0], "2")
+	if c := <-changes; c.err == nil || c.value != "1" || f.Get() != "1" || f.Status().Err == nil {
+		t.Errorf("one of two is written: %+v, %+v", c, f.Status())
+	}
+	rename(t, paths[1], "2")
+	if c := <-changes; c.err != nil || c.value != "2" || f.Get() != "2" || f.Status().Err != nil {
+		t.Errorf("both are written: %+v, %+v", c, f.Status())
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := livefile.OpenAll([]string{paths[0], filepath.Join(folder, "none")}, pair); err == nil {
+		t.Error("a file that is missing is no error")
+	}
+}
