@@ -96,7 +96,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, header.Problem{Code: refused.Code})
 		return
 	}
-	v := g.o.Limiter.Check(r.Context(), limiter.Request{Caller: caller, Method: r.Method, Path: r.URL.EscapedPath(), Cost: 1})
+	v, err := g.o.Limiter.Check(r.Context(), limiter.Request{
+		Caller: caller, Method: r.Method, Path: r.URL.EscapedPath(), Host: r.Host,
+		HasHeader: func(name string) bool { return len(r.Header[http.CanonicalHeaderKey(name)]) > 0 },
+	})
+	if err != nil { // it chooses neither cost nor id
+		refuse(w, r, header.Problem{Code: header.BadRequest})
+		return
+	}
 	if v.Allowed {
 		g.pass(w, r, &v)
 		return

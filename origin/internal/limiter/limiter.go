@@ -7,39 +7,18 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir/origin/internal/denycache"
-	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
 )
-
-// Request is one call to be answered.
-type Request struct {
-	Caller       identity.Caller
-	Method, Path string // as the client sent them
-	Cost         int64  // 0 asks without charging; validated by the door, see [limit.CheckCost]
-}
-
-// Verdict is the answer. It belongs to its caller.
-type Verdict struct {
-	Allowed bool
-	Code    header.Code // why not: [header.RateLimited], or [header.LimiterUnavailable] for a rule that fails closed
-	// Views are the decisions of the rules that were asked, in the order of the rule set. Rules found exhausted in the
-	// deny cache are the only ones in it then.
-	Views []header.View
-	// Deciding is the view that headers and body show: the refusing one with the longest wait, else the tightest; -1
-	// where no rule applied.
-	Deciding int
-	Degraded bool // some rule was answered without its counter
-	Release  *rules.Release
-}
 
 // Options are what a limiter is made of. All fields are required.
 type Options struct {
@@ -98,13 +77,17 @@ type planned struct {
 }
 
 // Check answers one request and charges it. All rules that apply must admit it, else none of them is charged.
-func (l *Limiter) Check(ctx context.Context, req Request) Verdict {
+// An error is a [*RequestError]: then nothing was asked or charged.
+func (l *Limiter) Check(ctx context.Context, req Request) (Verdict, error) {
+	if err := req.check(); err != nil {
+		return Verdict{}, err
+	}
 	began := time.Now()
 	w := l.works.Get().(*work)
 	v := l.check(ctx, w, &req)
 	l.works.Put(w)
 	l.o.Metrics.DecisionDuration.Observe(time.Since(began).Seconds())
-	return v
+	return v, nil
 }
 
 func (l *Limiter) check(ctx context.Context, w *work, req *Request) Verdict {
@@ -116,7 +99,7 @@ func (l *Limiter) check(ctx context.Context, w *work, req *Request) Verdict {
 	}
 	now := l.o.Now()
 	v.Views = make([]header.View, 0, len(w.charges))
-	if l.denied(w, p, req.Cost, now, &v) {
+	if !req.Peek && l.denied(w, p, now, &v) { // a peek asks the store
 		return v
 	}
 	l.ask(ctx, w, now)
@@ -134,12 +117,9 @@ func (l *Limiter) check(ctx context.Context, w *work, req *Request) Verdict {
 }
 
 // denied answers from the deny cache if a rule that applies is in it.
-func (l *Limiter) denied(w *work, p *plan, cost int64, now limit.Micros, v *Verdict) bool {
-	if cost == 0 { // a peek asks the store
-		return false
-	}
+func (l *Limiter) denied(w *work, p *plan, now limit.Micros, v *Verdict) bool {
 	for i, c := range w.charges {
-		d, hit := p.deny.Refused(c.Counter, cost, now)
+		d, hit := p.deny.Refused(c.Counter, c.Cost, now)
 		if !hit {
 			continue
 		}
@@ -231,4 +211,17 @@ func (v *Verdict) conclude() {
 	if !v.Allowed && v.Code == "" {
 		v.Code = header.RateLimited
 	}
+}
+
+// Refund gives back what a call was charged: the cost at most, into the window that it was charged in, once. Refusals
+// that are remembered of its counters are forgotten. A nil receipt is one of a call that was charged nothing.
+func (l *Limiter) Refund(ctx context.Context, r *Receipt) error {
+	if r == nil {
+		return nil
+	}
+	r.call.Now = l.o.Now()
+	if err := l.o.Store.Refund(ctx, &r.call); err != nil {
+		return fmt.Errorf("refund a call: %w", err)
+	}
+	return nil
 }

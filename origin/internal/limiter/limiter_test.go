@@ -111,7 +111,17 @@ func from(address string) identity.Caller {
 }
 
 func (w *world) get(c identity.Caller, path string) limiter.Verdict {
-	return w.limiter.Check(context.Background(), limiter.Request{Caller: c, Method: "GET", Path: path, Cost: 1})
+	return w.check(limiter.Request{Caller: c, Method: "GET", Path: path})
+}
+
+// check makes a call that must be understood.
+func (w *world) check(r limiter.Request) limiter.Verdict {
+	w.t.Helper()
+	v, err := w.limiter.Check(context.Background(), r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
 }
 
 // admitted makes n calls and counts those that pass.
@@ -226,7 +236,7 @@ func TestEndpointsAreMethodAndPatternNeverThePath(t *testing.T) {
 	}
 	made := 0
 	for i := range 50 {
-		v := w.limiter.Check(context.Background(), limiter.Request{Caller: from("192.0.2.1"), Method: fmt.Sprintf("M%d", i), Path: "/b", Cost: 1})
+		v := w.check(limiter.Request{Caller: from("192.0.2.1"), Method: fmt.Sprintf("M%d", i), Path: "/b"})
 		if v.Allowed {
 			made++
 		}
@@ -376,7 +386,7 @@ rules:
 - {name: beside, where: origin, by: [address], limit: 8/1h}
 `)
 	for _, path := range []string{"/local", "/open", "/closed"} {
-		w.limiter.Check(context.Background(), limiter.Request{Caller: key("a", ""), Method: "GET", Path: path})
+		w.check(limiter.Request{Caller: key("a", ""), Method: "GET", Path: path, Peek: true})
 		w.spoilt[w.seen[0]] = true
 	}
 	a := key("a", "")
@@ -406,7 +416,7 @@ rules:
 - {name: full, where: origin, by: [address], limit: 1/1h}
 `)
 	w.admitted(1, from("192.0.2.1"), "/") // uses up full for this address
-	w.limiter.Check(context.Background(), limiter.Request{Caller: identity.Caller{Key: &keys.Key{ID: "a"}, Address: netip.MustParseAddr("192.0.2.50")}, Method: "GET", Path: "/"})
+	w.check(limiter.Request{Caller: identity.Caller{Key: &keys.Key{ID: "a"}, Address: netip.MustParseAddr("192.0.2.50")}, Method: "GET", Path: "/", Peek: true})
 	w.spoilt[w.seen[0]] = true
 	w.limiter.Use(w.limiter.Release()) // forget refusals, so that the store is asked
 	for range 20 {
@@ -430,7 +440,7 @@ rules:
 func TestAPeekChargesNothingAndAsksTheStore(t *testing.T) {
 	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [key], limit: 2/1h}\n")
 	peek := func() limiter.Verdict {
-		return w.limiter.Check(context.Background(), limiter.Request{Caller: key("a", ""), Method: "GET", Path: "/"})
+		return w.check(limiter.Request{Caller: key("a", ""), Method: "GET", Path: "/", Peek: true})
 	}
 	for range 10 {
 		if v := peek(); !v.Allowed || v.Views[0].Decision.Remaining != 2 {
@@ -490,7 +500,9 @@ rules:
 		Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler)}, r)
 	caller := key("a", "")
 	return l, func(l *limiter.Limiter, path string) {
-		l.Check(context.Background(), limiter.Request{Caller: caller, Method: "GET", Path: path, Cost: 1})
+		if _, err := l.Check(context.Background(), limiter.Request{Caller: caller, Method: "GET", Path: path}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -39,12 +39,17 @@ const (
 
 // find collects the rules that apply to a request, with their counters.
 func (w *work) find(n *namer, p *plan, req *Request) {
-	w.matched = p.release.Set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path}, w.matched[:0])
+	w.matched = p.release.Set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path, Host: req.Host, HasHeader: req.HasHeader}, w.matched[:0])
 	w.rules, w.charges = w.rules[:0], w.charges[:0]
 	for i := range w.matched {
 		m := &w.matched[i]
 		ru := applied{&m.Rule, &p.rules[m.Rule.Index]}
 		c := Charge{Algorithm: m.Rule.Algorithm, Limit: m.Rule.Limit, Cost: req.Cost}
+		if req.Peek {
+			c.Cost = 0
+		} else if req.Cost == 0 {
+			c.Cost = m.Rule.Cost
+		}
 		if n.name(&c.Counter, ru, req, m.Pattern) {
 			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
 		}
