@@ -119,8 +119,8 @@ func (l *Limiter) check(ctx context.Context, w *work, req *Request) Verdict {
 // denied answers from the deny cache if a rule that applies is in it.
 func (l *Limiter) denied(w *work, p *plan, now limit.Micros, v *Verdict) bool {
 	for i, c := range w.charges {
-		d, hit := p.deny.Refused(c.Counter, c.Cost, now)
-		if !hit {
+		d, pass, refused := p.deny.Enter(c.Counter, c.Cost, now)
+		if w.passes[i] = pass; !refused {
 			continue
 		}
 		v.Views = append(v.Views, w.view(i, d))
@@ -129,6 +129,9 @@ func (l *Limiter) denied(w *work, p *plan, now limit.Micros, v *Verdict) bool {
 	if len(v.Views) == 0 {
 		l.o.Metrics.DenyCacheMisses.Inc()
 		return false
+	}
+	for i, c := range w.charges {
+		p.deny.Leave(c.Counter, w.passes[i])
 	}
 	l.o.Metrics.DenyCacheHits.Inc()
 	v.conclude()

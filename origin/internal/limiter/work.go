@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/weirproject/weir/origin/internal/denycache"
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
@@ -18,6 +19,7 @@ type work struct {
 	charges  []Charge
 	outcomes []Outcome
 	answers  []answer
+	passes   []denycache.Pass
 	call     Call // to the store
 }
 
@@ -54,7 +56,7 @@ func (w *work) find(n *namer, p *plan, req *Request) {
 			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
 		}
 	}
-	w.outcomes, w.answers = resize(w.outcomes, len(w.charges)), resize(w.answers, len(w.charges))
+	w.outcomes, w.answers, w.passes = resize(w.outcomes, len(w.charges)), resize(w.answers, len(w.charges)), resize(w.passes, len(w.charges))
 }
 
 // resize is s with n zero elements.
@@ -169,6 +171,13 @@ func (w *work) admitted() bool {
 // settle turns one outcome into a view, counts it, and remembers a refusal. admitted tells whether all rules admit.
 func (w *work) settle(i int, p *plan, now limit.Micros, admitted bool, v *Verdict) {
 	c, ru, o := w.charges[i], w.rules[i], w.outcomes[i]
+	if c.Cost > 0 {
+		if w.answers[i] == byStore {
+			p.deny.Learn(c.Counter, w.passes[i], c.Cost, o.Decision, o.Next, o.AskAgain, now)
+		} else { // the fallback's word ends when the store is back
+			p.deny.Leave(c.Counter, w.passes[i])
+		}
+	}
 	switch w.answers[i] {
 	case byOpen:
 		v.Degraded = true
@@ -191,14 +200,6 @@ func (w *work) settle(i int, p *plan, now limit.Micros, admitted bool, v *Verdic
 		ru.metrics.Count(refusal(d), source)
 	case admitted:
 		ru.metrics.Count(telemetry.Allow, source)
-	}
-	if c.Cost == 0 || w.answers[i] != byStore {
-		return // a peek proves nothing to later calls; the fallback's word ends when the store is back
-	}
-	if !d.Allowed {
-		p.deny.Remember(c.Counter, c.Cost, d, now)
-	} else if d.Remaining == 0 && admitted {
-		p.deny.Remember(c.Counter, 1, o.Next, now)
 	}
 }
 
