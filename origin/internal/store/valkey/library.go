@@ -16,9 +16,9 @@ const serverClock = `local function clock()
 end
 `
 
-// library is the text of a function library with the name of its one function.
+// library is the text of a function library with the names of its functions.
 type library struct {
-	name, function, code string
+	name, check, peek, refund, code string
 }
 
 // newLibrary makes a library with a clock, a Lua function of that name. Library and function are named by the hash of
@@ -27,8 +27,8 @@ type library struct {
 func newLibrary(prefix, clock string) library {
 	sum := sha256.Sum256([]byte(clock + body))
 	l := library{name: prefix + hex.EncodeToString(sum[:4])}
-	l.function = l.name + "_check"
-	l.code = "#!lua name=" + l.name + "\n" + clock + body + "server.register_function('" + l.function + "', check)\n"
+	l.check, l.peek, l.refund = l.name+"_check", l.name+"_peek", l.name+"_refund"
+	l.code = "#!lua name=" + l.name + "\n" + clock + body + "server.register_function('" + l.check + "', check)\n"
 	return l
 }
 

@@ -2,8 +2,8 @@
 --
 -- KEYS   one counter each
 -- ARGV   not_after µs, then for each counter: count, window µs, cost
--- reply  {0, now µs, then for each counter: status, start, current, previous as they were before},
---        or {1, now µs} if not_after has passed: nothing was read or written
+-- reply  8-byte little-endian integers: 0, now µs, then for each counter: status, start, current, previous as they were
+--        before; or 1, now µs if not_after has passed: nothing was read or written
 -- status 0 admitted, 1 refused, 2 foreign (no counter of ours is stored there)
 --
 -- The arithmetic is package limit's (sliding_window.go). Numbers are doubles, exact below 2^53, so a product that may
@@ -101,7 +101,7 @@ end
 local function check(keys, args)
   local now = clock(args)
   if now > tonumber(args[1]) then
-    return {1, now}
+    return struct.pack('<i8i8', 1, now)
   end
   local reply, planned, all = {0, now}, {}, true
   for i = 1, #keys do
@@ -135,5 +135,8 @@ local function check(keys, args)
       server.call('PEXPIRE', keys[i], string.format('%.0f', math.max(1, math.ceil((start + 2 * window - now) / 1000))), 'NX')
     end
   end
-  return reply
+  for i = 1, #reply do
+    reply[i] = struct.pack('<i8', reply[i])
+  end
+  return table.concat(reply)
 end

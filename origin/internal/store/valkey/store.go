@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -119,19 +118,29 @@ func (s *Store) Take(ctx context.Context, c *limiter.Call) error {
 		return &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
 	}
 	reply, err := s.call(ctx, *client, charges)
-	if err == nil && stale(reply) {
-		// Too late, or the server's clock was stepped: its answer tells which. One more try, by the right offset.
-		s.offset.Store(reply[1] - int64(s.now()))
-		reply, err = s.call(ctx, *client, charges)
-	}
 	if err != nil {
 		return s.failed(ctx, err)
 	}
-	return read(reply, charges, outcomes)
+	now, stale, err := s.library.readTake(reply, charges, outcomes)
+	if stale {
+		// Too late, or the server's clock was stepped: its answer tells which. One more try, by the right offset.
+		s.offset.Store(int64(now) - int64(s.now()))
+		if reply, err = s.call(ctx, *client, charges); err != nil {
+			return s.failed(ctx, err)
+		}
+		_, stale, err = s.library.readTake(reply, charges, outcomes)
+	}
+	if stale {
+		return &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
+	}
+	if err != nil {
+		return &limiter.StoreError{Reason: reasonAnswer, Err: err}
+	}
+	return nil
 }
 
 // call sends the check. A server that lost the function, by a restart or FUNCTION FLUSH, gets it and is asked again.
-func (s *Store) call(ctx context.Context, client valkey.Client, charges []limiter.Charge) ([]int64, error) {
+func (s *Store) call(ctx context.Context, client valkey.Client, charges []limiter.Charge) (string, error) {
 	loads := s.loads.Load()
 	reply, err := s.fcall(ctx, client, charges)
 	if err != nil && isFunctionMissing(err) {
@@ -142,19 +151,13 @@ func (s *Store) call(ctx context.Context, client valkey.Client, charges []limite
 	return reply, err
 }
 
-func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limiter.Charge) ([]int64, error) {
-	keys := make([]string, len(charges))
-	args := make([]string, 1, 1+3*len(charges))
-	args[0] = strconv.FormatInt(s.notAfter(ctx), 10)
-	for i, c := range charges {
-		keys[i] = string(c.Counter[:])
-		args = append(args, strconv.FormatInt(c.Limit.Count, 10), strconv.FormatInt(int64(c.Limit.Window), 10), strconv.FormatInt(c.Cost, 10))
-	}
+func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limiter.Charge) (string, error) {
+	r := s.library.take(limit.Micros(s.notAfter(ctx)), 0, limiter.CallID{}, charges)
 	if s.extra != nil {
-		args = append(args, s.extra(ctx))
+		r.args = append(r.args, s.extra(ctx))
 	}
 	s.count("fcall")
-	command := client.B().Fcall().Function(s.library.function).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	command := client.B().Fcall().Function(r.function).Numkeys(int64(len(r.keys))).Key(r.keys...).Arg(r.args...).Build()
 	return s.do(ctx, client, command)
 }
 
@@ -162,19 +165,19 @@ func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limit
 // 1,024 commands a connection is full, which a server that stopped fills at once: of 6,400 checks with a deadline of
 // 5 ms, 1,236 were held for seconds. The goroutine keeps its place among those in flight until the command is answered or
 // its connection given up, so that the queue never fills.
-func (s *Store) do(ctx context.Context, client valkey.Client, command valkey.Completed) ([]int64, error) {
+func (s *Store) do(ctx context.Context, client valkey.Client, command valkey.Completed) (string, error) {
 	select {
 	case s.inFlight <- struct{}{}:
 	default:
-		return nil, errBusy
+		return "", errBusy
 	}
 	type answer struct {
-		reply []int64
+		reply string
 		err   error
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		reply, err := client.Do(context.Background(), command).AsIntSlice()
+		reply, err := client.Do(context.Background(), command).ToString()
 		<-s.inFlight
 		answered <- answer{reply, err}
 	}()
@@ -182,7 +185,7 @@ func (s *Store) do(ctx context.Context, client valkey.Client, command valkey.Com
 	case a := <-answered:
 		return a.reply, a.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return "", ctx.Err()
 	}
 }
 
@@ -251,47 +254,6 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	default:
 	}
 	return &limiter.StoreError{Reason: reason, Err: err}
-}
-
-func stale(reply []int64) bool { return len(reply) == 2 && reply[0] == 1 }
-
-// read takes the function's reply apart. The function tells states; decisions follow from them by package limit.
-func read(reply []int64, charges []limiter.Charge, outcomes []limiter.Outcome) error {
-	if stale(reply) {
-		return &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
-	}
-	if len(reply) != 2+4*len(outcomes) || reply[0] != 0 {
-		return &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("reply of %d numbers for %d counters", len(reply), len(outcomes))}
-	}
-	charged := true
-	for i := range outcomes {
-		status := limiter.Status(reply[2+4*i])
-		if reply[2+4*i] < 0 || status > limiter.Foreign {
-			return &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("status %d", reply[2+4*i])}
-		}
-		outcomes[i] = limiter.Outcome{Status: status, At: limit.Micros(reply[1])}
-		charged = charged && status == limiter.Admitted
-	}
-	now := limit.Micros(reply[1])
-	for i := range outcomes {
-		c, s := &charges[i], stateOf(reply[2+4*i:])
-		if !charged {
-			outcomes[i].Decision = s.Peek(c.Limit, now, c.Cost)
-			outcomes[i].AskAgain = outcomes[i].Decision.RetryAfter
-			continue
-		}
-		var next limit.SlidingWindow
-		next, outcomes[i].Decision = s.Take(c.Limit, now, c.Cost)
-		outcomes[i].Charged, outcomes[i].Made = c.Cost > 0, s == limit.SlidingWindow{}
-		outcomes[i].Next = next.Peek(c.Limit, now, 1)
-		outcomes[i].AskAgain = outcomes[i].Next.RetryAfter
-	}
-	return nil
-}
-
-// stateOf is a counter's state in a reply, as it was before the check.
-func stateOf(r []int64) limit.SlidingWindow {
-	return limit.SlidingWindow{Start: limit.Micros(r[1]), Current: r[2], Previous: r[3]}
 }
 
 // Refund is [limiter.Store.Refund].

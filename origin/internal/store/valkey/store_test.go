@@ -149,10 +149,10 @@ func TestTheFunctionAnswersTheVectors(t *testing.T) {
 func takeState(t testing.TB, s *Store, now limit.Micros, c limiter.Charge) (limiter.Status, limit.SlidingWindow) {
 	t.Helper()
 	reply, err := s.call(context.WithValue(context.Background(), testNow{}, now), *s.client.Load(), []limiter.Charge{c})
-	if err != nil || len(reply) != 6 {
-		t.Fatalf("%v, %v", reply, err)
+	if err != nil || len(reply) != 6*8 {
+		t.Fatalf("%q, %v", reply, err)
 	}
-	return limiter.Status(reply[2]), stateOf(reply[2:])
+	return limiter.Status(le(reply, 2)), stateOf(reply, 0)
 }
 
 // The function and package limit must be one algorithm at every magnitude, over limits that change and clocks that
