@@ -1,4 +1,4 @@
-// Package valkeytest runs a real Valkey server for a test.
+// Package valkeytest runs real Valkey servers for a test.
 package valkeytest
 
 import (
@@ -18,20 +18,28 @@ import (
 type Server struct {
 	Addr string // host:port
 
-	t      testing.TB
-	binary string
-	dir    string
-	args   []string
-	cmd    *exec.Cmd
-	out    *bytes.Buffer
+	t       testing.TB
+	binary  string
+	dir     string
+	args    []string
+	cmd     *exec.Cmd
+	out     *bytes.Buffer
+	console console
 }
 
 // Start starts a Valkey on a free loopback port, without persistence; args are more of its options. Without the binary
 // the test is skipped, or fails where CI is set: WEIR_VALKEY names one, `make tools` fetches one.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{Addr: freeAddr(t), t: t, binary: find(t), dir: t.TempDir(), args: args}
+	s := newServer(t, args...)
 	s.Run()
+	return s
+}
+
+// newServer is one that is yet to run.
+func newServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{Addr: freeAddr(t), t: t, binary: find(t), dir: t.TempDir(), args: args}
 	t.Cleanup(s.Kill)
 	return s
 }
@@ -78,7 +86,7 @@ func freeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Run starts the server, again after [Server.Kill], waiting until it answers.
+// Run starts the server, again after [Server.Kill], waiting until it takes connections.
 func (s *Server) Run() {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(s.Addr)
@@ -107,6 +115,7 @@ func (s *Server) Run() {
 
 // Kill ends the server at once; what it held is gone.
 func (s *Server) Kill() {
+	s.console.close()
 	if s.cmd == nil {
 		return
 	}
