@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/origin/internal/keys"
 	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/valkey"
 	"github.com/weirproject/weir/shared/rule"
 )
 
@@ -112,12 +114,22 @@ func checkConfig(file string) (summary, warnings string, err error) {
 			return "", "", err
 		}
 	}
+	if v := c.Store.Valkey; v != nil && release != nil {
+		if strategy, err := valkey.ParseStrategy(v.Strategy); err == nil {
+			faults = append(faults, valkey.Unsupported(c.Rules, release.Set, strategy.Supports)...)
+		}
+	}
 	if err := faults.Err(); err != nil {
 		return "", "", err
 	}
 	store := "memory"
 	if c.Store.Valkey != nil {
-		store = c.Store.Valkey.Shown()
+		if store = c.Store.Valkey.Shown(); c.Store.Valkey.Strategy != "auto" {
+			store += ", strategy " + c.Store.Valkey.Strategy
+		}
+		if c.Secrets.Former != nil {
+			store += ", counters are named by the first secret from " + c.Secrets.SwitchAt.UTC().Format(time.RFC3339) + " on"
+		}
 	}
 	all := release.Warnings
 	if c.Keys == "" {

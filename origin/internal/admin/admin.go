@@ -23,8 +23,16 @@ type Readiness struct {
 
 // Store is how the store stands.
 type Store struct {
-	Kind string `json:"kind"` // memory or valkey
-	Up   bool   `json:"up"`
+	Kind   string  `json:"kind"` // memory or valkey
+	Up     bool    `json:"up"`   // all shards answer, no breaker is open
+	Shards []Shard `json:"shards,omitempty"`
+}
+
+// Shard is how one server of the store stands.
+type Shard struct {
+	Address string `json:"address"`
+	Up      bool   `json:"up"`
+	Breaker string `json:"breaker"` // closed, probing or open
 }
 
 // Content is how a followed file stands.

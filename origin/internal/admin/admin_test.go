@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestReadyMeansCanTakeRequests(t *testing.T) {
 	} {
 		w := get(admin.New(telemetry.New().Registry, func() admin.Readiness { return c.r }), "GET", "/readyz")
 		var got admin.Readiness
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != c.code || got != c.r || w.Header().Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != c.code || !reflect.DeepEqual(got, c.r) || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s, %v", name, w.Code, w.Body, err)
 		}
 		if !strings.Contains(w.Body.String(), c.r.Rules.Error) {

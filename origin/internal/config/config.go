@@ -27,9 +27,6 @@ const (
 	maxDeadline = 10 * time.Second
 )
 
-// MinSecret is the least length of a secret in bytes: as many as the hash it keys.
-const MinSecret = 32
-
 // Config is a validated weir.yaml with the environment's overrides applied.
 type Config struct {
 	File     string // as given to [Load]
@@ -49,22 +46,6 @@ type Roles struct{ Gateway, Admin bool }
 // Listen holds an address, host:port, for each role.
 type Listen struct{ Gateway, Admin string }
 
-// Store says where counters live.
-type Store struct {
-	Valkey   *Valkey // nil: in this process's memory
-	Deadline time.Duration
-}
-
-// Valkey is one standalone server.
-type Valkey struct {
-	Address            string // host:port
-	Username, Password string
-	DB                 int
-}
-
-// Shown is the server without its password, for logs.
-func (v Valkey) Shown() string { return "valkey://" + v.Address }
-
 // Trust says whose word about a request counts.
 type Trust struct {
 	Edges []netip.Prefix // peers whose x-weir-address is believed
@@ -78,11 +59,6 @@ func (t Trust) Believes(peer netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// Secrets are read from files, so that they show in no process list.
-type Secrets struct {
-	Counter []byte // keys the hash that names counters; nil only with the memory store
 }
 
 // Load reads file with overrides from the environment. The error is a [rule.Faults] with everything that is wrong,

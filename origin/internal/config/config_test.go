@@ -92,9 +92,12 @@ secrets: {counter: [secret]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Roles.Admin || *c.Store.Valkey != (config.Valkey{Address: "store:7000", Username: "user", Password: "pass@word", DB: 3}) ||
-		c.Store.Deadline != 25*time.Millisecond || c.Keys != "/etc/weir/k.yaml" || len(c.Secrets.Counter) != 32 || strings.Contains(c.Store.Valkey.Shown(), "pass") {
+	if c.Roles.Admin || c.Store.Valkey.Shown() != "valkey://store:7000/3" || c.Store.Valkey.Strategy != "function" ||
+		c.Store.Deadline != 25*time.Millisecond || c.Keys != "/etc/weir/k.yaml" || len(c.Secrets.Counter) != 32 || c.Secrets.Former != nil {
 		t.Errorf("%+v %+v", c, c.Store.Valkey)
+	}
+	if user, password, err := c.Store.Valkey.Credentials(); user != "user" || password != "pass@word" || err != nil {
+		t.Errorf("%q, %q, %v", user, password, err)
 	}
 	for address, want := range map[string]bool{"10.9.9.9": true, "11.0.0.1": false, "2001:db8:1::1": true, "192.0.2.7": true, "192.0.2.8": false} {
 		if c.Trust.Believes(netip.MustParseAddr(address)) != want {

@@ -1,16 +1,13 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/shared/rule"
@@ -33,9 +30,9 @@ func newReader(doc *document.Document, folder string, lookupEnv func(string) (st
 	r := &reader{doc: doc, folder: folder, lookupEnv: lookupEnv}
 	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "store", "trust", "rules", "keys", "secrets")
 	r.listen = r.root.Get("listen").FieldsBut(laterRoles, "gateway", "admin")
-	r.store = r.root.Get("store").Fields("url", "strategy", "deadline")
+	r.store = r.root.Get("store").Fields("url", "cluster", "strategy", "deadline", "username", "password-file", "tls")
 	r.trust = r.root.Get("trust").Fields("edges")
-	r.secrets = r.root.Get("secrets").Fields("counter")
+	r.secrets = r.root.Get("secrets").Fields("counter", "switch-at")
 	return r
 }
 
@@ -53,7 +50,7 @@ func (r *reader) config() Config {
 	}
 	c.Rules = r.path(r.scalar(r.root.Get("rules"), "WEIR_RULES"), "rules", DefaultRules)
 	c.Keys = r.path(r.scalar(r.root.Get("keys"), "WEIR_KEYS"), "keys", "")
-	c.Secrets.Counter = r.counterSecret(c.Store.Valkey != nil)
+	c.Secrets = r.readSecrets(c.Store.Valkey != nil)
 	return c
 }
 
@@ -196,119 +193,4 @@ func (r *reader) path(s rule.Scalar, field, byDefault string) string {
 		return s.Text
 	}
 	return filepath.Join(r.folder, s.Text)
-}
-
-func (r *reader) readStore() Store {
-	store := Store{Deadline: DefaultDeadline}
-	if s := r.scalar(r.store.Get("url"), "WEIR_STORE_URL"); s.Set {
-		store.Valkey = r.storeURL(s)
-	}
-	switch s := r.scalar(r.store.Get("strategy"), "WEIR_STORE_STRATEGY"); {
-	case !s.Set, s.Text == "auto", s.Text == "function":
-	case s.Text == "commands":
-		r.fault(s, "store.strategy", "is not in this version: want auto, function")
-	default:
-		r.fault(s, "store.strategy", "want auto, function")
-	}
-	if s := r.scalar(r.store.Get("deadline"), "WEIR_STORE_DEADLINE"); s.Set {
-		d, err := time.ParseDuration(s.Text)
-		if err != nil || d < minDeadline || d > maxDeadline {
-			r.fault(s, "store.deadline", fmt.Sprintf("want %v to %v", minDeadline, maxDeadline))
-		}
-		store.Deadline = d
-	}
-	return store
-}
-
-// storeURL reads memory:// or valkey://[user:password@]host:port[/db]. No fault shows the value: it may hold a password.
-func (r *reader) storeURL(s rule.Scalar) *Valkey {
-	const form = "want memory:// or valkey://[user:password@]host:port[/db]"
-	hidden := rule.Scalar{At: s.At}
-	u, err := url.Parse(s.Text)
-	if err != nil {
-		r.fault(hidden, "store.url", form)
-		return nil
-	}
-	hidden.Text = u.Redacted()
-	switch {
-	case u.Scheme == "memory" && u.Host == "" && strings.Trim(u.Path, "/") == "" && u.Opaque == "":
-		return nil
-	case u.Scheme == "valkey" && strings.Contains(u.Host, ","):
-		r.fault(hidden, "store.url", "a cluster is not in this version: want one server, valkey://host:port")
-		return nil
-	case strings.Contains(u.Scheme, "cluster"):
-		r.fault(hidden, "store.url", "a cluster is not in this version: want one server, valkey://host:port")
-		return nil
-	case u.Scheme == "valkeys" || u.Scheme == "rediss":
-		r.fault(hidden, "store.url", "TLS is not in this version: want valkey://host:port")
-		return nil
-	case u.Scheme != "valkey" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
-		r.fault(hidden, "store.url", form)
-		return nil
-	case !portInRange(u.Port()):
-		r.fault(hidden, "store.url", "want a port of 1 to 65535")
-		return nil
-	}
-	v := &Valkey{Address: u.Host}
-	if u.Port() == "" {
-		v.Address = net.JoinHostPort(u.Hostname(), "6379")
-	}
-	if u.User != nil {
-		v.Username = u.User.Username()
-		v.Password, _ = u.User.Password()
-	}
-	if db := strings.Trim(u.Path, "/"); db != "" {
-		n, err := strconv.ParseUint(db, 10, 16)
-		if err != nil {
-			r.fault(hidden, "store.url", "want a database number after the last /")
-		}
-		v.DB = int(n)
-	}
-	return v
-}
-
-// madeBy says how a secret comes to be, up to the name of its file.
-const madeBy = "as made by: head -c 32 /dev/urandom > "
-
-// counterSecret reads the secret that names counters. Processes that share a store must share it, so that there is
-// no safe way to make one up here; with counters in this process's memory nobody else needs it.
-func (r *reader) counterSecret(shared bool) []byte {
-	v := r.secrets.Get("counter")
-	scalars := r.list(v, "WEIR_SECRETS_COUNTER")
-	if len(scalars) == 0 {
-		if shared && !(v.Present() && r.doc.Broken()) {
-			r.faults = append(r.faults, rule.Fault{At: v.At(), Field: "secrets.counter", Want: "is missing: with Valkey, " +
-				"want a list with one file of " + strconv.Itoa(MinSecret) + " or more random bytes, the same for all processes, " +
-				madeBy + "weir.secret"})
-		}
-		return nil
-	}
-	if len(scalars) > 1 {
-		r.fault(scalars[1], "secrets.counter[1]", "rotation is not in this version: want one file")
-		return nil
-	}
-	s := scalars[0]
-	path := r.path(s, "secrets.counter[0]", "")
-	if path == "" {
-		return nil
-	}
-	secret, err := os.ReadFile(path)
-	if err != nil {
-		r.fault(s, "secrets.counter[0]", "cannot be read: "+reason(err)+": want a file "+madeBy+path)
-		return nil
-	}
-	// Taken whole: a random secret may end in what looks like the end of a line.
-	if len(secret) < MinSecret {
-		r.fault(s, "secrets.counter[0]", fmt.Sprintf("holds %d bytes: want at least %d", len(secret), MinSecret))
-		return nil
-	}
-	return secret
-}
-
-// reason is a file error without the path, which the message has already.
-func reason(err error) string {
-	if i := strings.LastIndex(err.Error(), ": "); i >= 0 {
-		return err.Error()[i+2:]
-	}
-	return err.Error()
 }

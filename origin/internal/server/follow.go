@@ -38,7 +38,7 @@ func (s *Server) Readiness() admin.Readiness {
 		Rules:    standing(s.rules, s.limiter.Release().Set.Len()),
 	}
 	if s.valkey != nil {
-		r.Store = admin.Store{Kind: "valkey", Up: s.valkey.Up()}
+		r.Store = s.valkeyReadiness()
 	}
 	if s.keys != nil {
 		r.Keys = standing(s.keys, s.table().Len())

@@ -72,7 +72,7 @@ func Open(c config.Config, log *slog.Logger) (*Server, error) {
 
 func (s *Server) open() error {
 	var err error
-	if s.rules, err = livefile.Open(s.config.Rules, rules.Parse); err != nil {
+	if s.rules, err = livefile.Open(s.config.Rules, s.parseRules); err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	if s.config.Keys != "" {
@@ -123,10 +123,7 @@ func (s *Server) makeLimiter() error {
 	local := memory.New(memory.DefaultSize, s.metrics.Overflowed.Inc)
 	o.Store, o.Fallback = local, local
 	if v := s.config.Store.Valkey; v != nil {
-		s.valkey = valkey.New(valkey.Options{
-			Addr: v.Address, Username: v.Username, Password: v.Password, DB: v.DB, Log: s.log, Commands: s.metrics.StoreCommands,
-			OnUp: func(up bool) { s.metrics.StoreUp.Set(oneIf(up)) },
-		})
+		s.valkey = valkey.New(s.valkeyOptions(v))
 		o.Store, o.Deadline = s.valkey, s.config.Store.Deadline
 	} else {
 		s.metrics.StoreUp.Set(1)

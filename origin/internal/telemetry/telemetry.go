@@ -49,6 +49,9 @@ type Metrics struct {
 	StoreCommands    *prometheus.CounterVec   // command
 	StoreErrors      *prometheus.CounterVec   // reason
 	StoreUp          prometheus.Gauge
+	GiveBacks        *prometheus.CounterVec // result
+	BreakerState     *prometheus.GaugeVec   // shard
+	ClockOffset      *prometheus.GaugeVec   // shard
 	DenyCacheHits    prometheus.Counter
 	DenyCacheMisses  prometheus.Counter
 	KeysRejected     *prometheus.CounterVec // reason
@@ -84,6 +87,9 @@ func New() *Metrics {
 	m.StoreCommands = counters(m, "weir_store_commands_total", "Commands sent to the store.", "command")
 	m.StoreErrors = counters(m, "weir_store_errors_total", "Failed requests to the store, and counters in it that are not ours (foreign).", "reason")
 	m.StoreUp = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_store_up", Help: "1 while the store answers."})
+	m.GiveBacks = counters(m, "weir_store_give_backs_total", "Slots of a cluster that were asked to give back what they charged for a call that another refused: done, failed, dropped because too many were under way.", "result")
+	m.BreakerState = gauges(m, "weir_breaker_state", "State of a server's breaker: 0 closed, 1 probing, 2 open.", "shard")
+	m.ClockOffset = gauges(m, "weir_clock_offset_seconds", "How far a server's clock is ahead of this process's.", "shard")
 	denyCache := counters(m, "weir_deny_cache_total", "Checks that found a refusal in the deny cache, or none.", "result")
 	m.DenyCacheHits, m.DenyCacheMisses = denyCache.WithLabelValues("hit"), denyCache.WithLabelValues("miss")
 	m.KeysRejected = counters(m, "weir_keys_rejected_total", "Requests refused for their API key, before any counter was touched.", "reason")
@@ -103,6 +109,12 @@ func New() *Metrics {
 
 func counters(m *Metrics, name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.Registry.MustRegister(v)
+	return v
+}
+
+func gauges(m *Metrics, name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	m.Registry.MustRegister(v)
 	return v
 }

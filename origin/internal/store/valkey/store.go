@@ -1,38 +1,25 @@
-// Package valkey keeps counters in a Valkey server that all origins of a region share.
+// Package valkey keeps counters in a Valkey server, or cluster, that all origins of a region share.
 //
-// One check is one FCALL, whatever the number of its rules: a function library (library.lua) reads, decides and writes
-// all counters in one atomic step by the server's clock. See [Store] for what happens when the server does not answer.
+// A check of counters in one slot is one FCALL, whatever their number: a function library (library.lua) reads, decides and
+// writes all of them in one atomic step by the server's clock. Counters of several slots are asked for in parallel, and
+// those that charged are given back where another refuses. See [Store] for what happens when a server does not answer.
 package valkey
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"crypto/tls"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/valkey-io/valkey-go"
 
+	"github.com/weirproject/weir/origin/internal/breaker"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
-)
-
-const (
-	// probeEvery is how often a server that does not answer is asked whether it does, and clockEvery how often one that
-	// does is asked for its time. Half a second is how long a recovery may go unseen; clocks part by microseconds in
-	// thirty seconds.
-	probeEvery = 500 * time.Millisecond
-	clockEvery = 30 * time.Second
-	// ioTimeout bounds connecting, a write, and the answer to a ping on a silent connection, after which valkey-go
-	// takes the connection for dead. Its own default is 10 s.
-	ioTimeout = time.Second
-	// maxInFlight bounds the checks that wait for the server: what a server that stopped can hold of this process's
-	// memory, and what it finds in its sockets when it runs on. It stays below the 1,024 commands that valkey-go
-	// queues a connection, with room for the watch's own.
-	maxInFlight = 1000
+	"github.com/weirproject/weir/shared/rule"
 )
 
 // Reasons of a [limiter.StoreError].
@@ -42,37 +29,58 @@ const (
 	reasonBusy        = "busy"
 	reasonStale       = "stale"
 	reasonAnswer      = "answer"
+	reasonOpen        = "open"
 )
 
-// Options name a server. Zero values of the optional ones count nothing and log to the default logger.
+// Options name the servers. Zero values of the optional ones count nothing and log to the default logger.
 type Options struct {
-	Addr               string // host:port
-	Username, Password string
-	DB                 int
-	Log                *slog.Logger           // optional
-	Commands           *prometheus.CounterVec // optional; label: command
-	OnUp               func(up bool)          // optional; called at each change of [Store.Up], one call at a time
+	Addrs   []string // host:port of the server; of a cluster some of its servers, from which the others are learnt
+	Cluster bool
+	DB      int         // 0 in a cluster
+	TLS     *tls.Config // nil: none
+	// Credentials are asked for at each connection; nil: none are needed. An empty user is the default one.
+	Credentials func() (user, password string, err error)
+	Strategy    Strategy
+	// SwitchAt is when counters with a Former are first named by their Counter, by the servers' clocks.
+	SwitchAt limit.Micros
+
+	Log          *slog.Logger           // optional
+	Commands     *prometheus.CounterVec // optional; label: command
+	GiveBacks    *prometheus.CounterVec // optional; label: result
+	BreakerState *prometheus.GaugeVec   // optional; label: shard
+	ClockOffset  *prometheus.GaugeVec   // optional; label: shard
+	OnUp         func(up bool)          // optional; called at each change of [Store.Up], one call at a time
+	OnStrategy   func(Strategy)         // optional; called once where Strategy is Auto, with what it came to mean
+	// OnForget, optional, is told counters that another process announced as changed by other means than a check. Anybody
+	// who may publish on the server can call it. It must be quick.
+	OnForget func(limiter.Counter)
+
+	onSubscribed func() // for tests: hints are heard from now on
 }
 
-// Store is a [limiter.Store] on a Valkey server. It connects in the background: a server that is not there at start, or
-// goes away, makes checks fail with a [limiter.StoreError], and is used again as soon as it answers. It is safe for
-// concurrent use.
+// shown names the servers in logs.
+func (o *Options) shown() string { return strings.Join(o.Addrs, ",") }
+
+// Store is a [limiter.Store] on a Valkey server or cluster. It connects in the background: a server that is not there at
+// start, or goes away, makes checks fail with a [limiter.StoreError], or loses their charges on it, and is used again as soon
+// as it answers. One that fails too often is left alone for a while. It is safe for concurrent use.
 type Store struct {
-	options  Options
-	library  library
-	extra    func(context.Context) string // one more argument, for the tests' library; nil in production
-	now      func() limit.Micros          // for offset
-	client   atomic.Pointer[valkey.Client]
-	offset   atomic.Int64 // server time - process time, µs; never below the true one by more than a clock step
-	up       atomic.Bool
-	refused  atomic.Bool // a check was answered by an error: the server is up again when one is not
-	inFlight chan struct{}
-	loading  chan struct{} // held by the one who loads the library
-	loads    atomic.Int64  // times that it was loaded
+	options    Options
+	library    library
+	extra      func(context.Context) string // one more argument, for the tests' library; nil in production
+	now        func() limit.Micros          // for offsets
+	subscribed func()                       // told of each subscription, for tests; nil in production
+	strategy   atomic.Pointer[strategy]     // nil until a server told what it can
+	topology   topology
+	backs      chan struct{} // held by each give-back under way
+	hints      hints
+
+	telling      sync.Mutex
+	up           atomic.Bool
+	mapped       atomic.Bool // the cluster told once who has its slots
+	topologyTold string
 
 	cancel context.CancelFunc
-	wake   chan struct{} // a check failed: look at the server now
-	done   chan struct{}
 }
 
 // New makes a store and starts connecting. The caller closes it.
@@ -83,148 +91,91 @@ func newStore(o Options, l library) *Store {
 		o.Log = slog.Default()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{
-		options: o, library: l,
-		now:      func() limit.Micros { return limit.Micros(time.Now().UnixMicro()) },
-		inFlight: make(chan struct{}, maxInFlight), loading: make(chan struct{}, 1),
-		cancel: cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
+	s := &Store{options: o, library: l, now: anchoredClock(), backs: make(chan struct{}, maxGiveBacks), cancel: cancel}
+	s.startStrategy()
+	t := &s.topology
+	t.refresh, t.done, t.nodes, t.wanted = make(chan struct{}, 1), make(chan struct{}), map[string]*node{}, map[string]time.Time{}
+	if o.Cluster {
+		go s.follow(ctx)
+	} else {
+		t.only = s.newNode(o.Addrs[0])
 	}
-	go s.watch(ctx)
+	s.startHints(ctx)
 	return s
 }
 
-// Close stops the background work, closes all connections, and waits for what was sent on them to be given up. No Take
-// may begin after it.
+// anchoredClock is a wall clock that never steps: an offset to a server's clock stays right.
+func anchoredClock() func() limit.Micros {
+	began := time.Now()
+	base := limit.Micros(began.UnixMicro())
+	return func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) }
+}
+
+// Close stops the background work, closes all connections, and waits for what was sent on them to be given up. No other
+// method may be called after it.
 func (s *Store) Close() {
 	s.cancel()
-	<-s.done
-	if c := s.client.Swap(nil); c != nil {
-		(*c).Close()
+	for range maxGiveBacks {
+		s.backs <- struct{}{}
 	}
-	for range maxInFlight {
-		s.inFlight <- struct{}{}
-	}
+	s.hints.wait()
+	s.topology.stop()
 }
 
-// Up tells whether the server answered when it was asked last.
+// Take is [limiter.Store.Take]: servers decide by their own clocks. With a deadline in ctx they are told: past it the
+// function changes nothing, so that what a server finds in its sockets after a stop charges nobody.
+func (s *Store) Take(ctx context.Context, c *limiter.Call) error {
+	st, err := s.chosen()
+	if err != nil {
+		return err
+	}
+	return st.take(ctx, c)
+}
+
+// Refund is [limiter.Store.Refund].
+func (s *Store) Refund(ctx context.Context, c *limiter.Call) error {
+	st, err := s.chosen()
+	if err != nil {
+		return err
+	}
+	return st.refund(ctx, c)
+}
+
+// Reset is [limiter.Store.Reset].
+func (s *Store) Reset(ctx context.Context, c *limiter.Call) error {
+	st, err := s.chosen()
+	if err != nil {
+		return err
+	}
+	return st.reset(ctx, c)
+}
+
+// Slot tells counters apart that one step cannot decide together: those of different slots, in a cluster.
+func (s *Store) Slot(c *limiter.Counter) uint32 {
+	if !s.options.Cluster {
+		return 0
+	}
+	return uint32(slotOf(c))
+}
+
+// Up tells whether all servers answered when they were asked last.
 func (s *Store) Up() bool { return s.up.Load() }
 
-// Take is [limiter.Store.Take]: it decides by the server's clock. With a deadline in ctx the server is told: past it
-// the function changes nothing, so that what a server finds in its sockets after a stop charges nobody.
-func (s *Store) Take(ctx context.Context, c *limiter.Call) error {
-	charges, outcomes := c.Charges, c.Outcomes
-	client := s.client.Load()
-	if client == nil {
-		return &limiter.StoreError{Reason: reasonUnreachable, Err: errors.New("not connected yet")}
-	}
-	reply, err := s.call(ctx, *client, charges)
-	if err != nil {
-		return s.failed(ctx, err)
-	}
-	now, stale, err := s.library.readTake(reply, charges, outcomes)
-	if stale {
-		// Too late, or the server's clock was stepped: its answer tells which. One more try, by the right offset.
-		s.offset.Store(int64(now) - int64(s.now()))
-		if reply, err = s.call(ctx, *client, charges); err != nil {
-			return s.failed(ctx, err)
-		}
-		_, stale, err = s.library.readTake(reply, charges, outcomes)
-	}
-	if stale {
-		return &limiter.StoreError{Reason: reasonStale, Err: errors.New("the server was asked after the deadline; nothing was charged")}
-	}
-	if err != nil {
-		return &limiter.StoreError{Reason: reasonAnswer, Err: err}
-	}
-	return nil
+// Shard is how one server stands.
+type Shard struct {
+	Addr    string
+	Up      bool
+	Breaker breaker.State
 }
 
-// call sends the check. A server that lost the function, by a restart or FUNCTION FLUSH, gets it and is asked again.
-func (s *Store) call(ctx context.Context, client valkey.Client, charges []limiter.Charge) (string, error) {
-	loads := s.loads.Load()
-	reply, err := s.fcall(ctx, client, charges)
-	if err != nil && isFunctionMissing(err) {
-		if err = s.loadAfter(ctx, client, loads); err == nil {
-			reply, err = s.fcall(ctx, client, charges)
-		}
+// Shards are the servers as they stand, in the order of their addresses: those known, in a cluster none before one was
+// reached.
+func (s *Store) Shards() []Shard {
+	var shards []Shard
+	for _, n := range s.topology.all() {
+		shards = append(shards, Shard{n.addr, n.up.Load(), n.breaker.State()})
 	}
-	return reply, err
-}
-
-func (s *Store) fcall(ctx context.Context, client valkey.Client, charges []limiter.Charge) (string, error) {
-	r := s.library.take(limit.Micros(s.notAfter(ctx)), 0, limiter.CallID{}, charges)
-	if s.extra != nil {
-		r.args = append(r.args, s.extra(ctx))
-	}
-	s.count("fcall")
-	command := client.B().Fcall().Function(r.function).Numkeys(int64(len(r.keys))).Key(r.keys...).Arg(r.args...).Build()
-	return s.do(ctx, client, command)
-}
-
-// do sends a command in a goroutine of its own. valkey-go minds no deadline while it connects, nor while its queue of
-// 1,024 commands a connection is full, which a server that stopped fills at once: of 6,400 checks with a deadline of
-// 5 ms, 1,236 were held for seconds. The goroutine keeps its place among those in flight until the command is answered or
-// its connection given up, so that the queue never fills.
-func (s *Store) do(ctx context.Context, client valkey.Client, command valkey.Completed) (string, error) {
-	select {
-	case s.inFlight <- struct{}{}:
-	default:
-		return "", errBusy
-	}
-	type answer struct {
-		reply string
-		err   error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		reply, err := client.Do(context.Background(), command).ToString()
-		<-s.inFlight
-		answered <- answer{reply, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.reply, a.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-}
-
-var errBusy = fmt.Errorf("%d checks are waiting for the server", maxInFlight)
-
-// notAfter is ctx's deadline in server time, the largest double if there is none.
-func (s *Store) notAfter(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return limit.MaxCount
-	}
-	return int64(s.now()) + time.Until(deadline).Microseconds() + s.offset.Load()
-}
-
-// loadAfter loads the library for a caller that found it missing when it had been loaded so many times. Of callers that
-// find it missing at the same time one loads it: the others wait for that one, at most until their deadline.
-func (s *Store) loadAfter(ctx context.Context, client valkey.Client, loads int64) error {
-	select {
-	case s.loading <- struct{}{}:
-		defer func() { <-s.loading }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if s.loads.Load() != loads {
-		return nil
-	}
-	return s.load(ctx, client)
-}
-
-// load gives the server the library.
-func (s *Store) load(ctx context.Context, client valkey.Client) error {
-	s.count("function load")
-	err := client.Do(ctx, client.B().FunctionLoad().FunctionCode(s.library.code).Build()).Error()
-	// A name that exists is the content's hash: it is the same, loaded by another process.
-	if err != nil && !strings.Contains(err.Error(), "already exists") {
-		return fmt.Errorf("load function library %s: %w", s.library.name, err)
-	}
-	s.loads.Add(1)
-	return nil
+	return shards
 }
 
 func (s *Store) count(command string) {
@@ -233,35 +184,60 @@ func (s *Store) count(command string) {
 	}
 }
 
-func isFunctionMissing(err error) bool {
-	return strings.Contains(err.Error(), "Function not found")
-}
-
-// failed classifies an error and has the server looked at where it may be gone.
-func (s *Store) failed(ctx context.Context, err error) error {
-	reason := reasonUnreachable
-	if _, answered := valkey.IsValkeyErr(err); answered {
-		// It answers, but not this: out of memory, read-only, no permission.
-		reason = reasonAnswer
-		s.refused.Store(true)
-	} else if errors.Is(err, errBusy) {
-		reason = reasonBusy
-	} else if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		reason = reasonDeadline
+func (s *Store) breakerChanged(n *node, state breaker.State) {
+	if s.options.BreakerState != nil {
+		s.options.BreakerState.WithLabelValues(n.addr).Set(float64(state))
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if state == breaker.Open {
+		s.options.Log.Warn("store fails: it is left alone for a while", "store", n.addr, "for", breaker.OpenTime.String())
 	}
-	return &limiter.StoreError{Reason: reason, Err: err}
 }
 
-// Refund is [limiter.Store.Refund].
-func (s *Store) Refund(context.Context, *limiter.Call) error {
-	return &limiter.StoreError{Reason: reasonAnswer, Err: errors.ErrUnsupported}
+// forgetMetrics drops what is shown of a server that left.
+func (s *Store) forgetMetrics(n *node) {
+	if s.options.BreakerState != nil {
+		s.options.BreakerState.DeleteLabelValues(n.addr)
+	}
+	if s.options.ClockOffset != nil {
+		s.options.ClockOffset.DeleteLabelValues(n.addr)
+	}
 }
 
-// Reset is [limiter.Store.Reset].
-func (s *Store) Reset(context.Context, *limiter.Call) error {
-	return &limiter.StoreError{Reason: reasonAnswer, Err: errors.ErrUnsupported}
+// upChanged looks at all servers after one changed.
+func (s *Store) upChanged() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	up := !s.options.Cluster || s.mapped.Load()
+	for _, n := range s.topology.all() {
+		up = up && n.up.Load()
+	}
+	if s.up.Swap(up) != up && s.options.OnUp != nil {
+		s.options.OnUp(up)
+	}
+}
+
+// tell logs a change of trouble, one line each, and remembers it in told.
+func (s *Store) tell(told *string, store, what string, err error) {
+	trouble := ""
+	if err != nil {
+		trouble = err.Error()
+	}
+	if trouble == *told {
+		return
+	}
+	*told = trouble
+	if err == nil {
+		s.options.Log.Info("store answers again", "store", store)
+		return
+	}
+	s.options.Log.Error(what, "store", store, "reason", trouble)
+}
+
+// Supports tells whether rules of an algorithm can be kept. While no server has told what it can, all of those that a
+// server with functions can keep are taken.
+func (s *Store) Supports(a rule.Algorithm) bool {
+	if st := s.strategy.Load(); st != nil {
+		return (*st).supports(a)
+	}
+	return true
 }

@@ -4,35 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
-	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
-	"github.com/weirproject/weir/shared/rule"
 )
 
-// watch connects, then keeps [Store.Up] and the clock's offset true, until ctx ends.
-func (s *Store) watch(ctx context.Context) {
-	defer close(s.done)
+const (
+	// probeEvery is how often a server that does not answer is asked whether it does, and clockEvery how often one that
+	// does is asked for its time. Half a second is how long a recovery may go unseen; clocks part by microseconds in
+	// thirty seconds.
+	probeEvery = 500 * time.Millisecond
+	clockEvery = 30 * time.Second
+	// clockSamples is how many answers the clock's offset is the best of: the one of the shortest round trip.
+	clockSamples = 3
+)
+
+// watch connects, then keeps what is known of the server true, until ctx ends.
+func (n *node) watch(ctx context.Context) {
+	defer close(n.done)
 	told := "" // the trouble that was logged last
 	for ctx.Err() == nil {
-		err := s.look(ctx)
+		err := n.check(ctx)
 		wait := clockEvery
 		if err != nil {
 			wait = probeEvery
 		}
 		if ctx.Err() == nil {
-			told = s.tell(err, told)
+			n.s.tell(&told, n.addr, "store does not answer: rules answer by their on-store-failure until it does", err)
+			n.up.Store(err == nil)
+			n.s.upChanged()
+			if err != nil {
+				n.s.refreshSoon() // another may have taken its place
+			}
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-s.wake:
+		case <-n.wake:
 			if err != nil { // known to be down: do not hurry
 				select {
 				case <-ctx.Done():
@@ -44,67 +56,56 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// look connects if need be and asks the server for its time.
-func (s *Store) look(ctx context.Context) error {
+// check connects if need be and asks the server for its time.
+func (n *node) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	client := s.client.Load()
+	client := n.client.Load()
 	if client == nil {
-		connected, err := s.connect(ctx)
+		connected, err := n.connect(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.synchronise(ctx, connected); err != nil {
-			connected.Close()
-			return err
-		}
-		s.client.Store(&connected)
+		n.client.Store(&connected)
+		close(n.ready)
 		return nil
 	}
-	if err := s.synchronise(ctx, *client); err != nil || !s.refused.Load() {
+	if err := n.synchronise(ctx, *client); err != nil || !n.refused.Load() {
 		return err
 	}
 	// A server that tells the time may still refuse every check, which is as good as none.
-	if _, err := s.call(ctx, *client, []limiter.Charge{probe}); err != nil {
+	st, err := n.s.chosen()
+	if err != nil {
 		return err
 	}
-	s.refused.Store(false)
+	if err := st.probe(ctx, n); err != nil {
+		return err
+	}
+	n.refused.Store(false)
 	return nil
 }
 
-// probe asks a counter that nobody has, charging nothing.
-var probe = limiter.Charge{
-	Counter: limiter.Counter{}.Overflow(), Algorithm: rule.SlidingWindow,
-	Limit: limit.Limit{Count: 1, Window: limit.Second},
-}
-
-func (s *Store) connect(ctx context.Context) (valkey.Client, error) {
-	client, err := valkey.NewClient(valkey.ClientOption{
-		InitAddress:       []string{s.options.Addr},
-		Username:          s.options.Username,
-		Password:          s.options.Password,
-		SelectDB:          s.options.DB,
-		Dialer:            net.Dialer{Timeout: ioTimeout},
-		ConnWriteTimeout:  ioTimeout,
-		DisableCache:      true, // counters are never read but to be changed
-		DisableRetry:      true, // a check is not repeated behind our back: it may have charged
-		AlwaysPipelining:  true, // a lone Do with a deadline would close its connection on expiry
-		ForceSingleClient: true,
-		ClientName:        "weir",
-	})
-	if err != nil {
-		return nil, err
+// connect makes a client of the server that checks can be sent to.
+func (n *node) connect(ctx context.Context) (client valkey.Client, err error) {
+	client, err = valkey.NewClient(n.s.clientOption(n.addr))
+	if err == nil {
+		err = n.inspect(ctx, client)
 	}
-	if err := s.inspect(ctx, client); err != nil {
+	if err == nil {
+		err = n.s.prepare(ctx, n, client)
+	}
+	if err == nil {
+		err = n.synchronise(ctx, client)
+	}
+	if err != nil && client != nil {
 		client.Close()
-		return nil, err
 	}
-	return client, s.load(ctx, client)
+	return client, err
 }
 
 // inspect refuses a server that this store cannot be right on, and warns of one that may drop counters.
-func (s *Store) inspect(ctx context.Context, client valkey.Client) error {
-	s.count("info")
+func (n *node) inspect(ctx context.Context, client valkey.Client) error {
+	n.s.count("info")
 	text, err := client.Do(ctx, client.B().Info().Section("server", "memory").Build()).ToString()
 	if err != nil {
 		return err
@@ -114,47 +115,36 @@ func (s *Store) inspect(ctx context.Context, client valkey.Client) error {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		fields[name] = value
 	}
-	if mode := fields["server_mode"]; mode == "cluster" || fields["redis_mode"] == "cluster" {
-		return errors.New("the server is part of a cluster, which this version does not support: want a standalone server")
+	switch cluster := fields["server_mode"] == "cluster" || fields["redis_mode"] == "cluster"; {
+	case cluster && !n.s.options.Cluster:
+		return errors.New("the server is part of a cluster, of which it has some counters only: want store.cluster: true")
+	case !cluster && n.s.options.Cluster:
+		return errors.New("the server is no part of a cluster: want store.cluster: false")
 	}
 	if policy := fields["maxmemory_policy"]; policy != "noeviction" {
-		s.options.Log.Warn("store may evict counters, which forgets what callers have used: set maxmemory-policy noeviction", "store", s.options.Addr, "policy", policy)
+		n.s.options.Log.Warn("store may evict counters, which forgets what callers have used: set maxmemory-policy noeviction", "store", n.addr, "policy", policy)
 	}
 	return nil
 }
 
 // synchronise learns how far the server's clock is ahead. The server reads it after we read ours, so the offset is at
 // most a round trip too large, which makes not_after late by that, never early.
-func (s *Store) synchronise(ctx context.Context, client valkey.Client) error {
-	sent := s.now()
-	s.count("time")
-	parts, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
-	if err != nil {
-		return err
+func (n *node) synchronise(ctx context.Context, client valkey.Client) error {
+	var offset, shortest limit.Micros
+	for i := range clockSamples {
+		sent := n.s.now()
+		n.s.count("time")
+		parts, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
+		if err != nil {
+			return err
+		}
+		if len(parts) != 2 {
+			return fmt.Errorf("%w: TIME answered %d numbers, want 2", errUnreadable, len(parts))
+		}
+		if trip := n.s.now() - sent; i == 0 || trip < shortest {
+			offset, shortest = limit.Micros(parts[0])*limit.Second+limit.Micros(parts[1])-sent, trip
+		}
 	}
-	if len(parts) != 2 {
-		return fmt.Errorf("TIME answered %d numbers, want 2", len(parts))
-	}
-	s.offset.Store(parts[0]*1_000_000 + parts[1] - int64(sent))
+	n.setOffset(offset)
 	return nil
-}
-
-// tell logs a change of the server's state, one line each, and reports it.
-func (s *Store) tell(err error, told string) string {
-	up, trouble := err == nil, ""
-	if !up {
-		trouble = err.Error()
-	}
-	if s.up.Swap(up) != up && s.options.OnUp != nil {
-		s.options.OnUp(up)
-	}
-	switch {
-	case trouble == told && (told != "" || !up):
-	case up && told != "":
-		s.options.Log.Info("store answers again", "store", s.options.Addr)
-	case up:
-	default:
-		s.options.Log.Error("store does not answer: rules answer by their on-store-failure until it does", "store", s.options.Addr, "reason", trouble)
-	}
-	return trouble
 }
