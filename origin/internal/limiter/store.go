@@ -73,7 +73,8 @@ type Outcome struct {
 	// Charged tells whether the charge was made by this call: not by one whose ID is remembered.
 	Charged bool
 	// Decision is about this call: with what is left after it where it was charged, else as the counter stands. It has a
-	// meaning for Admitted and Refused alone.
+	// meaning for Admitted and Refused alone, and says Allowed for the one and not for the other: also for a repeated
+	// call, whose counter may be used up by now.
 	Decision limit.Decision
 	// Next is what a call of cost 1 would be answered right after this one, if this one was charged.
 	Next limit.Decision

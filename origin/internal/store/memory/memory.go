@@ -28,6 +28,7 @@ const (
 // and shard. So strangers may be refused together, but memory does not grow and nobody gets in uncounted.
 type Store struct {
 	shards   [shardCount]shard
+	ids      [idShards]ids
 	perShard int
 	overflow func()
 }
@@ -85,6 +86,21 @@ type place struct {
 
 // Take is [limiter.Store.Take]; it decides at the call's Now and never fails.
 func (s *Store) Take(_ context.Context, call *limiter.Call) error {
+	if call.ID == (limiter.CallID{}) {
+		s.take(call, false)
+		return nil
+	}
+	ids := s.idsOf(call.ID)
+	ids.mu.Lock() // always before those of counters
+	defer ids.mu.Unlock()
+	if charged := s.take(call, ids.has(call.ID, call.Now)); charged {
+		ids.add(call.ID, call.Now)
+	}
+	return nil
+}
+
+// take decides a call, one that is a repeat without charging it. It tells whether it charged enforced charges.
+func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 	now, charges, outcomes := call.Now, call.Charges, call.Outcomes
 	locked := s.lock(charges)
 	defer s.unlock(locked)
@@ -96,6 +112,8 @@ func (s *Store) Take(_ context.Context, call *limiter.Call) error {
 		p := &places[i]
 		o := limiter.Outcome{Status: limiter.Admitted, Decision: p.state.peek(c, now, c.Cost), At: now}
 		switch {
+		case repeat:
+			o.Decision.Allowed, o.Decision.RetryAfter = true, 0
 		case c.Existing && !p.kept:
 			o.Status = limiter.Unmade
 		case !o.Decision.Allowed:
@@ -109,20 +127,27 @@ func (s *Store) Take(_ context.Context, call *limiter.Call) error {
 	}
 	for i := range charges {
 		c, p, o := &charges[i], &places[i], &outcomes[i]
-		if o.Status != limiter.Admitted || c.Cost == 0 || !admitted && !c.Shadow {
+		if o.Status != limiter.Admitted || c.Cost == 0 || !admitted && !c.Shadow || repeat {
 			continue
 		}
+		charged = charged || !c.Shadow
 		next, d := p.state.take(c, now)
 		o.Charged, o.Made, o.At = true, !p.kept, now+d.Hold
 		p.keep(c, next, now)
 		o.Decision, o.Next = d, next.peek(c, now, 1)
 		o.AskAgain = o.Next.RetryAfter
 	}
-	return nil
+	return charged
 }
 
 // Refund is [limiter.Store.Refund].
 func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
+	if call.ID != (limiter.CallID{}) {
+		ids := s.idsOf(call.ID)
+		ids.mu.Lock()
+		defer ids.mu.Unlock()
+		ids.drop(call.ID)
+	}
 	locked := s.lock(call.Charges)
 	defer s.unlock(locked)
 	for i := range call.Charges {

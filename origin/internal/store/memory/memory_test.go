@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -12,14 +11,19 @@ import (
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/store/storetest"
 	"github.com/weirproject/weir/shared/limit"
-	"github.com/weirproject/weir/shared/limit/limittest"
 	"github.com/weirproject/weir/shared/rule"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New(memory.DefaultSize, nil) })
+	storetest.Suite{
+		Open:          func(*testing.T) limiter.Store { return memory.New(memory.DefaultSize, nil) },
+		At:            storetest.AtCall,
+		RemembersByAt: true,
+		Contents:      func(_ *testing.T, s limiter.Store) map[string]string { return s.(*memory.Store).Contents() },
+		Seed:          *seed,
+	}.Run(t)
 }
 
 func take(s *memory.Store, now limit.Micros, n int, l limit.Limit, cost int64) limiter.Outcome {
@@ -50,57 +54,6 @@ func TestTheStoreIsTheSameAlgorithmOverTime(t *testing.T) {
 				t.Fatalf("%+v at %d cost %d: %+v, package limit %+v", l, now, cost, o, d)
 			}
 		}
-	}
-}
-
-// The vectors as far as the port of a store reaches: a peek is for cost 1, costs are validated before.
-func TestTheStoreAnswersTheVectors(t *testing.T) {
-	files, err := limittest.ReadAll(os.DirFS("../../../../shared/limit/testdata"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := memory.New(memory.DefaultSize, nil)
-	cases, calls := 0, 0
-	for name, file := range files {
-		if name == "changed-windows.txt" {
-			continue // a store's counters are named by their window
-		}
-		for _, c := range file {
-			if c.Steps[0].Limit.Count == 0 {
-				continue // a store keeps no counter that was never charged, so a raised limit of 0 begins full
-			}
-			algorithm, ok := rule.ParseAlgorithm(c.Algorithm)
-			if !ok {
-				t.Fatalf("%s:%d: no algorithm %q", name, c.Line, c.Algorithm)
-			}
-			cases++
-			for _, step := range c.Steps {
-				charge := limiter.Charge{Counter: storetest.Name(cases), Algorithm: algorithm, Limit: step.Limit, Offset: c.Offset, Cost: step.Cost}
-				if limit.CheckCost(step.Cost) != nil {
-					continue
-				}
-				if step.Op == limittest.Peek {
-					if step.Cost > 1 {
-						continue
-					}
-					charge.Cost = 0
-				}
-				calls++
-				if step.Op == limittest.Refund {
-					s.Refund(context.Background(), &limiter.Call{Now: step.Now, Charges: []limiter.Charge{charge}, Outcomes: []limiter.Outcome{{Charged: true, At: step.Charged}}})
-					continue
-				}
-				outcomes := make([]limiter.Outcome, 1)
-				s.Take(context.Background(), &limiter.Call{Now: step.Now, Charges: []limiter.Charge{charge}, Outcomes: outcomes})
-				if got := outcomes[0].Decision; got != step.Want || (outcomes[0].Status == limiter.Admitted) != step.Want.Allowed {
-					t.Errorf("%s:%d: case %q:\n got %+v\nwant %+v", name, step.Line, c.Name, got, step.Want)
-				}
-			}
-		}
-	}
-	t.Logf("vectors: memory store %d cases, %d calls", cases, calls)
-	if cases < 100 || calls < 3*cases {
-		t.Errorf("%d calls of %d cases", calls, cases)
 	}
 }
 
