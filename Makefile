@@ -105,7 +105,7 @@ endef
 
 vectors: vectors-386 ## The algorithms' vectors on native code, 386, Wasm and the stores; prints how many ran where
 	@mkdir -p build
-	$(call verbose,-run Vector ./shared/limit ./shared/limit/internal/wasmvectors ./origin/internal/store/...,vectors)
+	$(call verbose,-run 'Vector|Conformance' ./shared/limit ./shared/limit/internal/wasmvectors ./origin/internal/store/...,vectors)
 
 # All tests of the algorithms, for what is 32 bits wide there.
 vectors-386: export GOARCH = 386

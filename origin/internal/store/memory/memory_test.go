@@ -141,3 +141,23 @@ func BenchmarkTake(b *testing.B) {
 		}
 	})
 }
+
+// serverTime is a store that goes by a clock of its own, as one on a server does: the suite has to hold there, too.
+type serverTime struct{ *memory.Store }
+
+func (s serverTime) Take(ctx context.Context, c *limiter.Call) error {
+	c.Now = limit.Micros(time.Now().UnixMicro())
+	return s.Store.Take(ctx, c)
+}
+
+func (s serverTime) Refund(ctx context.Context, c *limiter.Call) error {
+	c.Now = limit.Micros(time.Now().UnixMicro())
+	return s.Store.Refund(ctx, c)
+}
+
+func TestConformanceOnAClockOfItsOwn(t *testing.T) {
+	storetest.Suite{
+		Open: func(*testing.T) limiter.Store { return serverTime{memory.New(memory.DefaultSize, nil)} },
+		Seed: *seed,
+	}.Run(t)
+}

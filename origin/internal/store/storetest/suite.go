@@ -80,6 +80,7 @@ var (
 		{"one call has rules of every algorithm", mixedAlgorithms},
 		{"costs of one call differ", mixedCosts},
 		{"the vectors' answers", vectors},
+		{"calls of all kinds are answered as package limit does", random},
 	}
 )
 
