@@ -1,142 +1,206 @@
--- Decides sliding windows in one atomic step. Written anew at each change: its names carry the hash of this text.
+-- The functions. A check reads every counter of a call, decides all, then writes. How a counter of an algorithm is decided
+-- stands in the files before this one, which are package limit's in Lua:
 --
--- KEYS   one counter each
--- ARGV   not_after µs, then for each counter: count, window µs, cost
--- reply  8-byte little-endian integers: 0, now µs, then for each counter: status, start, current, previous as they were
---        before; or 1, now µs if not_after has passed: nothing was read or written
--- status 0 admitted, 1 refused, 2 foreign (no counter of ours is stored there)
+--   decide(value, now, count, window, cost, asked, extra) → status, value, fresh
+--     value is what is stored, false for nothing; asked is cost, 1 for a cost of 0; extra is a bucket's capacity or a fixed
+--     window's offset. The value that it returns is to be stored if the charge is made, or, of a refusal, whatever comes of
+--     the call; fresh is the time until such a counter equals one that was never used.
+--   give_back(value, now, count, window, cost, extra, charged) → value, fresh
+--     nothing if there is nothing to give back to
 --
--- The arithmetic is package limit's (sliding_window.go). Numbers are doubles, exact below 2^53, so a product that may
--- be larger is compared in limbs.
+-- check and peek: KEYS one counter each, each followed by its former name where it has one; then the key of the call's id
+-- where it has one. ARGV[1] is packed: not_after, switch_at, flags (1: there is an id), then for each counter algorithm,
+-- flags (1 shadow, 2 existing alone, 4 has a former name), count, window, cost, extra. The answer is packed as well: kind
+-- (0 nothing enforced was charged, 1 charged, 2 not_after has passed, 3 the id is known), now, then for each counter status
+-- (+ 4 if it exists) and what was stored if it exists and is ours, of a log three entries that decide the same.
+--
+-- refund: the same KEYS; ARGV[1] packed: switch_at, flags, then for each counter algorithm, flags, count, window, cost,
+-- extra, the instant of its charge. The answer is nothing of use.
+--
+-- A value that is none of Weir's is left alone but for an expiry of two windows where it has none. In the same way a counter
+-- that has lost its expiry gets one again, for which the time that it would need if charged is good enough.
 
-local EXACT = 9007199254740992 -- 2^53
-local LIMB = 16777216 -- 2^24: three products of limbs and a carry stay exact
+local CHECK_HEAD, CHECK_HEAD_SIZE, CHECK_ONE, CHECK_ONE_SIZE = '<ddB', 17, '<BBdddd', 34
+local REFUND_HEAD, REFUND_HEAD_SIZE, REFUND_ONE, REFUND_ONE_SIZE = '<dB', 9, '<BBddddd', 42
+local ANSWER = '<Bi7'
+local NOTHING, CHARGED, STALE, KNOWN = 0, 1, 2, 3
 
--- limbs of x·y, least significant first, x and y below 2^72
-local function product(x, y)
-  local a, b, p = {}, {}, {0, 0, 0, 0, 0, 0}
-  for i = 1, 3 do
-    a[i], b[i] = math.fmod(x, LIMB), math.fmod(y, LIMB)
-    x, y = (x - a[i]) / LIMB, (y - b[i]) / LIMB
+local decide = {
+  [TOKEN_BUCKET] = token_decide, [GCRA] = cell_decide, [SLIDING_WINDOW] = sliding_decide, [FIXED_WINDOW] = fixed_decide,
+  [LEAKY_BUCKET] = leaky_decide, [LEAKY_QUEUE] = queue_decide,
+}
+local give_back = {
+  [TOKEN_BUCKET] = token_give_back, [GCRA] = cell_give_back, [SLIDING_WINDOW] = sliding_give_back,
+  [FIXED_WINDOW] = fixed_give_back, [LEAKY_BUCKET] = leaky_give_back, [LEAKY_QUEUE] = queue_give_back,
+}
+
+-- What is to be written of each counter, from the first pass of a check to its second; kept from call to call, since a
+-- table costs more to make than to fill.
+local key_of, from_of, status_of, value_of, ttl_of, shadow_of, args_of = {}, {}, {}, {}, {}, {}, {}
+
+-- read is what is stored under a key, false for nothing, nil for another type
+local function read(key)
+  local value = try('GET', key)
+  if type(value) ~= 'table' then
+    return value
   end
-  local carry = 0
-  for k = 2, 7 do
-    local sum = carry
-    for i = math.max(1, k - 3), math.min(3, k - 1) do
-      sum = sum + a[i] * b[k - i]
-    end
-    p[k - 1] = math.fmod(sum, LIMB)
-    carry = (sum - p[k - 1]) / LIMB
-  end
-  return p
 end
 
--- at_most tells whether a·b <= c·d, all of them >= 0
-local function at_most(a, b, c, d)
-  local ab, cd = a * b, c * d
-  if ab < EXACT and cd < EXACT then
-    return ab <= cd
+-- standing is the key that a counter goes by, with where its state is read from until that exists
+local function standing(keys, k, has_former, now, switch_at)
+  if not has_former then
+    return keys[k], nil
+  elseif now < switch_at then
+    return keys[k + 1], nil
   end
-  ab, cd = product(a, b), product(c, d)
-  for i = 6, 1, -1 do
-    if ab[i] ~= cd[i] then
-      return ab[i] < cd[i]
-    end
-  end
-  return true
+  return keys[k], keys[k + 1]
 end
 
--- div_up is ceil(a·b/c) for b < c: near it in doubles, then to the exact one
-local function div_up(a, b, c)
-  local q = math.max(0, math.floor(a * (b / c)) - 2)
-  while not at_most(a, b, q, c) do
-    q = q + 1
-  end
-  while q > 0 and at_most(a, b, q - 1, c) do
-    q = q - 1
-  end
-  return q
-end
-
--- read gives {status, start, current, previous}; a missing counter is one never used
-local function read(key, window)
-  local value = server.pcall('GET', key)
-  if value == false then
-    return {0, 0, 0, 0}
-  end
-  if type(value) == 'string' and #value == 24 then
-    local start, current, previous = struct.unpack('<i8i8i8', value)
-    if start >= 0 and start < EXACT and math.fmod(start, window) == 0
-      and current >= 0 and current <= EXACT and previous >= 0 and previous <= EXACT then
-      return {0, start, current, previous}
-    end
-  end
-  return {2, 0, 0, 0}
-end
-
--- settle brings the windows to now; the last result tells a clock that stepped back by more than a window
-local function settle(counter, now, count, window)
-  local start, current, previous = counter[2], counter[3], counter[4]
-  local here = now - math.fmod(now, window)
-  if start > here + window then
-    return here, div_up(count, now - here, window), count, true
-  elseif start >= here then
-    return start, current, previous, false
-  elseif start == here - window then
-    return here, 0, current, false
-  end
-  return here, 0, 0, false
-end
-
--- keep stores a state until it equals a fresh one, at least 1 ms: a zero expiry would delete it
-local function keep(key, now, window, start, current, previous)
-  local fresh = start + 2 * window
-  if current == 0 then
-    fresh = start + window
-  end
-  local ttl = math.max(1, math.ceil((fresh - now) / 1000))
-  server.call('SET', key, struct.pack('<i8i8i8', start, current, previous), 'PX', string.format('%.0f', ttl))
-end
-
-local function check(keys, args)
+local function check(keys, args, may_write)
+  begin()
   local now = clock(args)
-  if now > tonumber(args[1]) then
-    return struct.pack('<i8i8', 1, now)
+  local packed = args[1]
+  local not_after, switch_at, head = unpack(CHECK_HEAD, packed)
+  if now > not_after then
+    return pack(ANSWER, STALE, now)
   end
-  local reply, planned, all = {0, now}, {}, true
-  for i = 1, #keys do
-    local count, window, cost = tonumber(args[3 * i - 1]), tonumber(args[3 * i]), tonumber(args[3 * i + 1])
-    local counter = read(keys[i], window)
-    local start, current, previous, stepped = settle(counter, now, count, window)
-    if counter[1] == 0 then
-      local room = count - current - math.max(cost, 1)
-      local in_view = window - math.max(0, now - start)
-      if room < 0 or not at_most(previous, in_view, room, window) then
-        counter[1] = 1
+  local n = (#packed - CHECK_HEAD_SIZE) / CHECK_ONE_SIZE
+  local known = head == 1 and call('EXISTS', keys[#keys]) == 1
+  local all, k, answer = true, 1, ''
+  log_key = nil
+  for i = 1, n do
+    local at = CHECK_HEAD_SIZE + 1 + (i - 1) * CHECK_ONE_SIZE
+    local algorithm, flags, count, window, cost, extra = unpack(CHECK_ONE, packed, at)
+    local key, former = keys[k], nil
+    if flags >= 4 then
+      key, former = standing(keys, k, true, now, switch_at)
+      flags, k = flags - 4, k + 1
+    end
+    k = k + 1
+    local asked = cost
+    if cost == 0 then
+      asked = 1
+    end
+    local status, value, fresh, was, from
+    if algorithm == SLIDING_LOG then
+      status, value, fresh, was = log_decide(key, now, count, window, cost, asked)
+      if former and was == false then
+        status, value, fresh, was = log_decide(former, now, count, window, cost, asked)
+        from = former
+      end
+    else
+      was = read(key)
+      if former and was == false then
+        was, from = read(former), former
+      end
+      if was == nil then
+        status = FOREIGN
+      else
+        status, value, fresh = decide[algorithm](was, now, count, window, cost, asked, extra)
       end
     end
-    all = all and counter[1] == 0
-    planned[i] = {window, cost, start, current, previous, stepped}
-    for j = 1, 4 do
-      reply[#reply + 1] = counter[j]
+    if status == FOREIGN then
+      answer = answer .. mark[FOREIGN + 4]
+      fresh = 2 * window
+    else
+      if known then
+        status = ADMITTED
+      elseif flags >= 2 and not was then
+        status = UNMADE
+      end
+      if was then
+        answer = answer .. mark[status + 4] .. was
+      else
+        answer = answer .. mark[status]
+      end
+    end
+    local shadow = flags % 2 == 1
+    all = all and (shadow or status == ADMITTED)
+    if status == ADMITTED and cost == 0 then
+      value = nil
+    end
+    key_of[i], from_of[i], status_of[i], value_of[i], shadow_of[i] = key, from, status, value, shadow
+    ttl_of[i] = (was or status == ADMITTED or status == FOREIGN) and lifetime(fresh)
+    args_of[i] = at
+  end
+  if may_write then
+    local charged = false
+    for i = 1, n do
+      local key, from, status, value, ttl = key_of[i], from_of[i], status_of[i], value_of[i], ttl_of[i]
+      if value and not known and (status == ADMITTED and (all or shadow_of[i]) or status == REFUSED) then
+        charged = true
+        if value == true then
+          local _, _, count, window, cost = unpack(CHECK_ONE, packed, args_of[i])
+          if from then
+            call('RENAME', from, key)
+          end
+          log_write(key, now, count, window, cost, ttl)
+        else
+          call('SET', key, value, 'PX', ttl)
+          if from then
+            call('DEL', from)
+          end
+        end
+      elseif ttl then
+        call('PEXPIRE', from or key, ttl, 'NX')
+      end
+    end
+    if all and charged and head == 1 then
+      call('SET', keys[#keys], '1', 'PX', ID_KEPT)
     end
   end
-  for i = 1, #keys do
-    local window, cost, start, current, previous, stepped = unpack(planned[i])
-    local status = reply[4 * i - 1]
-    if status == 2 then
-      server.call('PEXPIRE', keys[i], string.format('%.0f', math.ceil(2 * window / 1000)), 'NX')
-    elseif all and cost > 0 then
-      keep(keys[i], now, window, start, current + cost, previous)
-    elseif stepped then
-      keep(keys[i], now, window, start, current, previous)
-    elseif reply[4 * i + 1] > 0 or reply[4 * i + 2] > 0 then
-      -- Nothing is charged, but a counter that somebody left without an expiry would stand for ever.
-      server.call('PEXPIRE', keys[i], string.format('%.0f', math.max(1, math.ceil((start + 2 * window - now) / 1000))), 'NX')
+  local kind = NOTHING
+  if known then
+    kind = KNOWN
+  elseif all and may_write then
+    kind = CHARGED
+  end
+  return pack(ANSWER, kind, now) .. answer
+end
+
+local function peek(keys, args)
+  return check(keys, args, false)
+end
+
+local function take(keys, args)
+  return check(keys, args, true)
+end
+
+local function refund(keys, args)
+  begin()
+  local now = clock(args)
+  local packed = args[1]
+  local switch_at, head = unpack(REFUND_HEAD, packed)
+  local n = (#packed - REFUND_HEAD_SIZE) / REFUND_ONE_SIZE
+  local k = 1
+  for i = 1, n do
+    local algorithm, flags, count, window, cost, extra, charged =
+      unpack(REFUND_ONE, packed, REFUND_HEAD_SIZE + 1 + (i - 1) * REFUND_ONE_SIZE)
+    local key, former = keys[k], nil
+    if flags >= 4 then
+      key, former = standing(keys, k, true, now, switch_at)
+      k = k + 1
+    end
+    k = k + 1
+    if former and call('EXISTS', key) == 0 then
+      key = former
+    end
+    if algorithm == SLIDING_LOG then
+      log_give_back(key, now, count, window, cost, charged)
+    else
+      local was = read(key)
+      if was then
+        local value, fresh = give_back[algorithm](was, now, count, window, cost, extra, charged)
+        if value and fresh > 0 then
+          call('SET', key, value, 'PX', lifetime(fresh))
+        elseif value then
+          call('DEL', key)
+        end
+      end
     end
   end
-  for i = 1, #reply do
-    reply[i] = struct.pack('<i8', reply[i])
+  if head == 1 then
+    call('DEL', keys[#keys])
   end
-  return table.concat(reply)
+  return 0
 end

@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +22,6 @@ import (
 	"github.com/weirproject/weir/origin/internal/store/storetest"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 	"github.com/weirproject/weir/shared/limit"
-	"github.com/weirproject/weir/shared/limit/limittest"
 	"github.com/weirproject/weir/shared/rule"
 )
 
@@ -108,120 +105,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestTheFunctionAnswersTheVectors(t *testing.T) {
-	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
-	files, err := limittest.ReadAll(os.DirFS("../../../../shared/limit/testdata"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, calls := 0, 0
-	for name, file := range files {
-		if name == "changed-windows.txt" {
-			continue // a store's counters are named by their window
-		}
-		for _, c := range file {
-			if c.Algorithm != rule.SlidingWindow.String() || slices.ContainsFunc(c.Steps, func(s limittest.Step) bool { return s.Op != limittest.Take }) {
-				continue // what this store decides: no other algorithm, no refund
-			}
-			if c.Steps[0].Limit.Window < limit.Second {
-				continue // the server would let the counter expire by its own clock, while `now` is made up
-			}
-			cases++
-			for _, step := range c.Steps {
-				if limit.CheckCost(step.Cost) != nil {
-					continue // refused before any store is asked
-				}
-				o := take(t, s, step.Now, charge(cases, step.Limit, step.Cost))[0]
-				if o.Decision != step.Want || (o.Status == limiter.Admitted) != step.Want.Allowed {
-					t.Errorf("%s:%d: case %q: status %d, decision %+v, want %+v", name, step.Line, c.Name, o.Status, o.Decision, step.Want)
-				}
-				calls++
-			}
-		}
-	}
-	t.Logf("vectors: valkey %d cases, %d calls", cases, calls)
-	if cases < 9 || calls < 2*cases {
-		t.Errorf("%d calls of %d cases", calls, cases)
-	}
-}
-
-// reply is what the server answers to a check of charges in one slot.
-func (s *Store) reply(ctx context.Context, charges ...limiter.Charge) (string, error) {
-	f := &functions{s}
-	g := s.groups(&limiter.Call{Charges: charges, Outcomes: make([]limiter.Outcome, len(charges))})[0]
-	f.run(ctx, []*group{g}, limiter.CallID{}, func(g *group, n *node) request {
-		return s.library.take(n.notAfter(ctx), 0, limiter.CallID{}, g.charges)
-	}, func(*group) (bool, error) { return false, nil })
-	return g.reply, g.failure
-}
-
-// takeState makes one call, giving the server's verdict with the state before it.
-func takeState(t testing.TB, s *Store, now limit.Micros, c limiter.Charge) (limiter.Status, limit.SlidingWindow) {
-	t.Helper()
-	reply, err := s.reply(context.WithValue(context.Background(), testNow{}, now), c)
-	if err != nil || len(reply) != 6*8 {
-		t.Fatalf("%q, %v", reply, err)
-	}
-	return limiter.Status(le(reply, 2)), stateOf(reply, 0)
-}
-
-// The function and package limit must be one algorithm at every magnitude, over limits that change and clocks that
-// step.
-func TestTheFunctionIsTheSameAlgorithm(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("repeat with -seed=%d", *seed)
-	r := rand.New(rand.NewPCG(*seed, *seed))
-	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
-	admitted, refused, stepped := 0, 0, 0
-	for n := range 400 {
-		window := limit.MinWindow + limit.Micros(r.Int64N(1<<(10+r.IntN(35)))%int64(limit.MaxWindow))
-		l := limit.Limit{Count: 1 + r.Int64N(1<<(1+r.IntN(53))), Window: window}
-		if l.Check() != nil {
-			continue
-		}
-		now := limit.Micros(1<<50 + r.Int64N(1<<51)) // below 2^53
-		var want limit.SlidingWindow
-		for range 15 {
-			switch r.IntN(6) {
-			case 0:
-				now -= limit.Micros(r.Int64N(4 * int64(window)))
-				now = max(now, 0)
-			case 1:
-				l.Count = 1 + r.Int64N(min(2*l.Count, limit.MaxCount))
-			default:
-				now = min(now+limit.Micros(r.Int64N(int64(window))), 1<<53-1)
-			}
-			cost := r.Int64N(min(l.Count+2, limit.MaxCount))
-			if r.IntN(3) == 0 {
-				cost = min(l.Count, max(1, l.Count-want.Current))
-			}
-			status, before := takeState(t, s, now, charge(n, l, cost))
-			// An expired key is a fresh state, which real time makes of it while `now` is made up.
-			if before != want && before != (limit.SlidingWindow{}) {
-				t.Fatalf("%+v at %d: server had %+v, package limit %+v", l, now, before, want)
-			}
-			var d limit.Decision
-			want, d = before.Take(l, now, cost)
-			if !d.Allowed && want != before {
-				stepped++
-			}
-			if (status == limiter.Admitted) != d.Allowed || status == limiter.Foreign {
-				t.Fatalf("%+v at %d cost %d state %+v: server says %d, package limit %+v", l, now, cost, before, status, d)
-			}
-			if d.Allowed {
-				admitted++
-			} else {
-				refused++
-			}
-		}
-	}
-	if admitted < 500 || refused < 500 || stepped < 10 {
-		t.Errorf("%d admitted, %d refused, %d re-anchored: the traffic shows too little", admitted, refused, stepped)
-	}
-}
-
 func TestOneCheckIsOneCommand(t *testing.T) {
 	server := valkeytest.Start(t)
 	s, commands := open(t, server.Addr, production)
@@ -252,78 +135,6 @@ func calls(t testing.TB, s *Store, command string) int {
 	n := 0
 	fmt.Sscanf(rest, "%d", &n)
 	return n
-}
-
-func TestARefusalWritesNothingButAMissingExpiry(t *testing.T) {
-	s, _ := open(t, valkeytest.Start(t).Addr, production)
-	full, roomy := limit.Limit{Count: 2, Window: limit.Hour}, limit.Limit{Count: 100, Window: limit.Hour}
-	take(t, s, -1, charge(1, full, 2), charge(2, roomy, 1))
-	value, _ := raw(t, s, "GET", keyOf(1)).ToString()
-	bystander, _ := raw(t, s, "GET", keyOf(2)).ToString()
-	if err := raw(t, s, "PERSIST", keyOf(1)).Error(); err != nil {
-		t.Fatal(err)
-	}
-	sets := calls(t, s, "set")
-	for range 5 {
-		o := take(t, s, -1, charge(1, full, 1), charge(2, roomy, 1), charge(3, roomy, 1))
-		if o[0].Status != limiter.Refused || o[1].Status != limiter.Admitted || o[2].Status != limiter.Admitted {
-			t.Fatalf("outcomes %+v", o)
-		}
-	}
-	after, _ := raw(t, s, "GET", keyOf(1)).ToString()
-	bystanderAfter, _ := raw(t, s, "GET", keyOf(2)).ToString()
-	if after != value || bystanderAfter != bystander || calls(t, s, "set") != sets {
-		t.Error("a refusal wrote a counter")
-	}
-	if exists, _ := raw(t, s, "EXISTS", keyOf(3)).AsInt64(); exists != 0 {
-		t.Error("a refusal made a counter")
-	}
-	if ttl, _ := raw(t, s, "PTTL", keyOf(1)).AsInt64(); ttl <= 0 || ttl > 2*3600*1000 {
-		t.Errorf("a counter without expiry has a TTL of %d ms after a refusal", ttl)
-	}
-}
-
-func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
-	s, _ := open(t, valkeytest.Start(t).Addr, production)
-	l := limit.Limit{Count: 5, Window: limit.Minute}
-	key := keyOf
-	for n, words := range [][]string{
-		{"SET", key(0), "50"}, {"SET", key(1), ""}, {"LPUSH", key(2), "x"}, {"SET", key(3), strings.Repeat("\xff", 24)},
-		{"SET", key(4), "twenty-four bytes of text"}, {"HSET", key(5), "a", "b"}, {"SET", key(6), strings.Repeat("a", 24)},
-	} {
-		if err := raw(t, s, words...).Error(); err != nil {
-			t.Fatal(err)
-		}
-		o := take(t, s, -1, charge(n, l, 1), charge(100+n, l, 1))
-		if o[0].Status != limiter.Foreign || o[1].Status != limiter.Admitted {
-			t.Errorf("%q: outcomes %+v", words, o)
-		}
-		if ttl, _ := raw(t, s, "PTTL", key(n)).AsInt64(); ttl <= 0 || ttl > 120_000 {
-			t.Errorf("%q: TTL %d ms, want up to two windows", words, ttl)
-		}
-		if again := take(t, s, -1, charge(100+n, l, 0)); again[0].Decision.Remaining != l.Count {
-			t.Errorf("%q: a bystander was charged beside a foreign value: %+v", words, again[0].Decision)
-		}
-	}
-}
-
-func TestCountersExpireWhenTheyEqualFreshOnes(t *testing.T) {
-	s, _ := open(t, valkeytest.Start(t).Addr, withClock)
-	for n, c := range []struct {
-		l    limit.Limit
-		now  limit.Micros
-		want int64 // ms
-	}{
-		{limit.Limit{Count: 5, Window: limit.Minute}, 90 * limit.Second, 90_000},
-		{limit.Limit{Count: 5, Window: limit.Minute}, 60 * limit.Second, 120_000},
-		{limit.Limit{Count: 5, Window: limit.Millisecond}, limit.Second + 999, 2},
-		{limit.Limit{Count: 5, Window: limit.MaxWindow}, 0, 2 * 366 * 86_400_000},
-	} {
-		take(t, s, c.now, charge(n, c.l, 1))
-		if ttl, err := raw(t, s, "PTTL", keyOf(n)).AsInt64(); err != nil || ttl > c.want || ttl < c.want-5_000 || ttl == -1 {
-			t.Errorf("%+v at %d: TTL %d ms, want %d (less what has passed); %v", c.l, c.now, ttl, c.want, err)
-		}
-	}
 }
 
 func TestALostFunctionCostsNoRequest(t *testing.T) {
