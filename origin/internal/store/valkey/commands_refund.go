@@ -1,0 +1,77 @@
+package valkey
+
+import (
+	"context"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+)
+
+// refund is [limiter.Store.Refund]: it reads first, so that a window gives back no more than it holds.
+func (c *commands) refund(ctx context.Context, call *limiter.Call) error {
+	w, err := c.newWork(call)
+	if err != nil {
+		return err
+	}
+	for i := range w.entries {
+		if e := &w.entries[i]; call.Outcomes[i].Charged {
+			e.charged = true
+			e.at = call.Outcomes[i].At
+			e.do(opRead)
+		}
+	}
+	if call.ID != (limiter.CallID{}) {
+		w.forget()
+	}
+	c.round(ctx, w.batches)
+	for i := range w.entries {
+		e := &w.entries[i]
+		if e.lost != nil {
+			return e.lost
+		}
+		if e.cost = min(e.cost, e.held); e.charged && e.cost > 0 && !e.foreign && e.inView() {
+			e.do(opGiveBack)
+		}
+	}
+	c.giveBack(ctx, w.batches)
+	for i := range w.entries {
+		if e := &w.entries[i]; e.lost != nil {
+			return e.lost
+		}
+	}
+	return nil
+}
+
+// forget drops the call's ID.
+func (w *work) forget() {
+	for i := range w.entries {
+		if e := &w.entries[i]; !e.charge.Shadow {
+			e.batch.id = idName(&e.charge.Counter, w.call.ID)
+			e.batch.todo = append(e.batch.todo, command{op: opForget})
+			return
+		}
+	}
+}
+
+// inView tells whether what is charged in the entry's window counts still.
+func (e *entry) inView() bool {
+	end := e.start + e.charge.Limit.Window
+	if e.sliding() {
+		end += e.charge.Limit.Window
+	}
+	return e.batch.now < end
+}
+
+// reset is [limiter.Store.Reset]: it deletes the windows that are in view, and the one after, in which a process counts
+// whose clock is ahead.
+func (c *commands) reset(ctx context.Context, call *limiter.Call) error {
+	return c.s.remove(ctx, call, func(n *node, ch *limiter.Charge) (keys []string) {
+		at := windowAt(ch, c.clock(n))
+		for window := at - 1; window <= at+1; window++ {
+			keys = append(keys, nameOf(&ch.Counter, window))
+			if ch.Former != (limiter.Counter{}) {
+				keys = append(keys, nameOf(&ch.Former, window))
+			}
+		}
+		return keys
+	})
+}
