@@ -37,6 +37,9 @@ func (f *functions) take(ctx context.Context, c *limiter.Call) error {
 // readTake fills the group's outcomes. A stale answer is too late, or the server's clock was stepped, which its time tells:
 // one more try, by the right offset.
 func (g *group) readTake(s *Store) (again bool, err error) {
+	if g.reply, err = g.replies[0].ToString(); err != nil {
+		return false, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
 	now, stale, err := s.library.readTake(g.reply, g.charges, g.outcomes)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errUnreadable, err)
@@ -123,7 +126,7 @@ func (f *functions) refund(ctx context.Context, c *limiter.Call) error {
 func (f *functions) refundGroups(ctx context.Context, id limiter.CallID, groups []*group) error {
 	groups = f.run(ctx, groups, id, func(g *group, _ *node) request {
 		return f.s.library.giveBack(f.s.options.SwitchAt, id, g.charges, g.outcomes)
-	}, func(*group) (again bool, err error) { return false, nil })
+	}, func(*group) (again bool, err error) { return false, nil }) // what it answers tells nothing
 	for _, g := range groups {
 		if g.failure != nil {
 			return g.failure
@@ -189,8 +192,10 @@ func (f *functions) run(ctx context.Context, groups []*group, id limiter.CallID,
 			case err == nil:
 				again, err = read(g)
 			case isFunctionMissing(err):
-				err = g.node.loadAfter(ctx, g.loads)
-				again = err == nil && try < maxTries
+				if again = try < maxTries; again {
+					err = g.node.loadAfter(ctx, g.loads)
+					again = err == nil
+				}
 			case isTryAgain(err):
 				if pieces := g.pieces(id); pieces != nil {
 					on = append(on, pieces...)
@@ -242,13 +247,15 @@ func (f *functions) fcall(b valkey.Builder, r request) valkey.Completed {
 	return b.Fcall().Function(r.function).Numkeys(int64(len(r.keys))).Key(r.keys...).Arg(r.args...).Build()
 }
 
-// result takes the reply from the exchange.
-func (g *group) result() (err error) {
+// result is why the exchange brought no reply.
+func (g *group) result() error {
 	if g.err != nil {
 		return g.err
 	}
-	g.reply, err = g.replies[0].ToString()
-	return err
+	if err := g.replies[0].Error(); !valkey.IsValkeyNil(err) {
+		return err
+	}
+	return nil
 }
 
 func isTryAgain(err error) bool {
