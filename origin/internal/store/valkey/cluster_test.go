@@ -112,6 +112,7 @@ func passes(outcomes []limiter.Outcome) bool {
 
 // What leaves a cluster as it was shares one: it takes two seconds to start.
 func TestOnACluster(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	for _, test := range []struct {
 		name string
@@ -143,13 +144,14 @@ func slotsAreTheServers(t *testing.T, c *valkeytest.Cluster) {
 	}
 }
 
+// The suite's counters are spread: its calls meet several slots. Givers back may refuse falsely under parallel callers.
 func conformance(t *testing.T, c *valkeytest.Cluster) {
-	storetest.Run(t, func(t *testing.T) limiter.Store {
+	storetest.Suite{GivesBack: true, Spread: true, Seed: *seed, Open: func(t *testing.T) limiter.Store {
 		for _, n := range c.Nodes {
 			n.Flush()
 		}
 		return openCluster(t, c)
-	})
+	}}.Run(t)
 }
 
 // A check of three principals is one round trip, one FCALL a slot, where it is admitted, and two where it is refused: those
@@ -295,39 +297,51 @@ func givingBackGoesOn(t *testing.T, c *valkeytest.Cluster) {
 	}
 }
 
-// A server that stops loses its own counters only, and after a few of its failures nobody waits for it.
+// A server that stops loses its own counters only, and after a few failures nobody waits for it.
 func TestAShardThatStopsLosesItsChargesAlone(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	charges := three(1, 1000, 1000, 1000)
 	take(t, s, -1, charges...)
 	c.Nodes[1].Stop()
-	reasons := map[string]int{}
-	calls, fcalls := 0, since(&valkeytest.Cluster{Nodes: []*valkeytest.Server{c.Nodes[0], c.Nodes[2]}}, "fcall", func() {
-		for reasons[reasonOpen] < 10 {
-			calls := reasons[reasonDeadline] + reasons[reasonOpen]
-			if calls > 1000 {
-				t.Fatalf("a thousand failures open no breaker: %v", reasons)
+	defer c.Nodes[1].Continue()
+	call := func() (reason string) {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		o := make([]limiter.Outcome, 3)
+		var lost *limiter.StoreError
+		if err := s.Take(ctx, &limiter.Call{Charges: charges, Outcomes: o}); err != nil || o[1].Status != limiter.Lost || !errors.As(o[1].Err, &lost) {
+			t.Errorf("with one of three servers stopped: %+v, %v", o, err)
+			return ""
+		}
+		for _, i := range []int{0, 2} {
+			if o[i].Status != limiter.Admitted || !o[i].Charged {
+				t.Errorf("charge %d beside a lost one: %+v", i, o[i])
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-			o := make([]limiter.Outcome, 3)
-			err := s.Take(ctx, &limiter.Call{Charges: charges, Outcomes: o})
-			cancel()
-			var lost *limiter.StoreError
-			if err != nil || o[1].Status != limiter.Lost || !errors.As(o[1].Err, &lost) {
-				t.Fatalf("with one of three servers stopped: %+v, %v", o, err)
+		}
+		return lost.Reason
+	}
+	const callers, later = 2 * breaker.MinSample, 50
+	running := &valkeytest.Cluster{Nodes: []*valkeytest.Server{c.Nodes[0], c.Nodes[2]}}
+	fcalls := since(running, "fcall", func() {
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				if reason := call(); reason != reasonDeadline {
+					t.Errorf("reason %q, want %s", reason, reasonDeadline)
+				}
+			})
+		}
+		wg.Wait()
+		for range later {
+			if reason := call(); reason != reasonOpen {
+				t.Errorf("reason %q after %d failures, want %s", reason, callers, reasonOpen)
 			}
-			if o[0].Status != limiter.Lost && (!o[0].Charged || o[0].Status != limiter.Admitted) {
-				t.Fatalf("a charge beside a lost one: %+v", o[0])
-			}
-			reasons[lost.Reason]++
 		}
 	})
-	for _, n := range reasons {
-		calls += n
-	}
-	if fcalls[0] != int64(calls) || fcalls[1] != int64(calls) {
-		t.Errorf("%d calls were %v FCALL on the servers that run", calls, fcalls)
+	if fmt.Sprint(fcalls) != fmt.Sprint([]int64{callers + later, callers + later}) {
+		t.Errorf("%d calls were %v FCALL on the servers that run", callers+later, fcalls)
 	}
 	if n := testutil.ToFloat64(s.options.BreakerState.WithLabelValues(c.Nodes[1].Addr)); n != float64(breaker.Open) {
 		t.Errorf("breaker state %v, want %d", n, breaker.Open)
@@ -346,10 +360,15 @@ func TestAShardThatStopsLosesItsChargesAlone(t *testing.T) {
 		o := make([]limiter.Outcome, 1)
 		return s.Take(context.Background(), &limiter.Call{Charges: charges[1:2], Outcomes: o}) == nil && passes(o)
 	})
+	// Of what was asked past its deadline nothing was charged: the first call, and the one just now.
+	if n := used(t, s, charges[1]); n != 2 {
+		t.Errorf("the counter of the stopped server holds %d, want 2", n)
+	}
 }
 
 // All servers stopped is an error, not a call with nothing but lost charges.
 func TestACallOfWhichAllIsLostIsAnError(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	for _, n := range c.Nodes {

@@ -21,7 +21,7 @@ import (
 
 // leastRules are what an ACL user of weir needs at least, as the origin's README tells.
 var leastRules = []string{"resetchannels", "&w1:forget", "~w1:*", "-@all",
-	"+fcall", "+fcall_ro", "+function|load", "+get", "+set", "+del", "+exists", "+pexpire", "+incrby", "+decrby",
+	"+fcall", "+fcall_ro", "+function|load", "+get", "+getrange", "+set", "+setrange", "+del", "+exists", "+pexpire", "+rename", "+incrby", "+decrby",
 	"+time", "+info", "+cluster|slots", "+asking", "+publish", "+subscribe", "+unsubscribe",
 	"+auth", "+hello", "+ping", "+select", "+client|setname", "+client|setinfo"}
 
@@ -34,12 +34,33 @@ func TestTheLeastUserIsEnough(t *testing.T) {
 	server.User("weir", "secret", leastRules...)
 	for _, strategy := range []Strategy{Function, Commands} {
 		t.Run(strategy.String(), func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) limiter.Store {
+			suite := storetest.Suite{GivesBack: strategy == Commands, Open: func(t *testing.T) limiter.Store {
 				server.Flush()
-				return start(t, Options{Addrs: []string{server.Addr}, DB: 3, Credentials: user("weir", "secret"), Strategy: strategy})
-			})
+				s := start(t, Options{Addrs: []string{server.Addr}, DB: 3, Credentials: user("weir", "secret"), Strategy: strategy})
+				s.Announce([]limiter.Counter{name(1)})
+				return s
+			}}
+			for a := rule.TokenBucket; a <= rule.SlidingLog; a++ {
+				if strategy.Supports(a) {
+					suite.Algorithms = append(suite.Algorithms, a)
+				}
+			}
+			suite.Run(t)
 		})
 	}
+	t.Run("rotation", func(t *testing.T) {
+		s := start(t, Options{Addrs: []string{server.Addr}, Credentials: user("weir", "secret"), SwitchAt: 1})
+		l := limit.Limit{Count: 10, Window: limit.MaxWindow / 2}
+		for n, a := range []rule.Algorithm{rule.SlidingWindow, rule.SlidingLog} {
+			c := charge(9000+2*n, l, 3)
+			c.Algorithm = a
+			take(t, s, -1, c)
+			c.Former, c.Counter = c.Counter, name(9001+2*n)
+			if o := take(t, s, -1, c); o[0].Decision.Remaining != 4 {
+				t.Errorf("%v: under its new name a counter of 3 is left %+v by 3 more", a, o[0].Decision)
+			}
+		}
+	})
 	denied, err := server.Do("ACL", "LOG").ToArray()
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +172,7 @@ func TestARotatedPasswordIsToldAndRecoveredFrom(t *testing.T) {
 }
 
 func TestAServerOfTheWrongKindIsToldAsThat(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 1)
 	alone := valkeytest.Start(t)
 	for _, test := range []struct {

@@ -85,6 +85,7 @@ func TestAnnouncingWithoutAServerIsBounded(t *testing.T) {
 
 // In a cluster a message reaches those who listen on any server.
 func TestHintsReachListenersOfEveryServer(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	_, forgotten, _ := listener(t, Options{Addrs: []string{c.Nodes[0].Addr}, Cluster: true})

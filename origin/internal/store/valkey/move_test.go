@@ -102,6 +102,7 @@ func (l *load) end() (passed []int64) {
 // A slot that moves under load loses no call and charges none twice: calls of one counter, of several in the slot of which
 // some exist and some do not, and of other slots beside it.
 func TestASlotThatMovesLosesNoCallAndChargesNoneTwice(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	const callers, moves = 16, 6
@@ -157,6 +158,7 @@ func TestASlotThatMovesLosesNoCallAndChargesNoneTwice(t *testing.T) {
 
 // A replica that takes over while its primary runs costs no call: what was counted goes on, calls are sent on to it.
 func TestAFailoverCostsNoCall(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartClusterWithReplicas(t, 3, 1)
 	s := openCluster(t, c)
 	const callers = 8
@@ -187,6 +189,7 @@ func TestAFailoverCostsNoCall(t *testing.T) {
 
 // A primary that dies is replaced: its counters are lost, or fail, until a replica takes over, and none after.
 func TestADeadPrimaryIsReplaced(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartClusterWithReplicas(t, 3, 1)
 	s := openCluster(t, c)
 	take(t, s, -1, three(1, 100, 100, 100)...)
@@ -208,6 +211,7 @@ func TestADeadPrimaryIsReplaced(t *testing.T) {
 
 // A library that is lost under load costs no call, and is loaded once on each server.
 func TestALibraryThatIsLostUnderLoadIsLoadedOncePerServer(t *testing.T) {
+	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	const callers, flushes = 32, 5
@@ -249,6 +253,7 @@ func TestALibraryThatIsLostUnderLoadIsLoadedOncePerServer(t *testing.T) {
 
 // A server that is killed and runs again is given the library once, and no call fails for the want of it.
 func TestAServerThatRestartsUnderLoadIsLoadedOnce(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s := start(t, Options{Addrs: []string{server.Addr}})
 	l := underLoad(s, 32, func(i int) []limiter.Charge { return []limiter.Charge{chargeOn(0, i, limit1e9, 1)} })

@@ -2,9 +2,9 @@ package valkey
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,57 +13,83 @@ import (
 	"github.com/weirproject/weir/shared/limit"
 )
 
-// A stopped server leaves its sockets open, so that a client may queue for it without end. More checks than its queue
-// holds must come back by their deadline all the same, and leave nothing behind.
+// overdue is a context whose deadline is known and whose end a test commands.
+type overdue struct {
+	context.Context
+	deadline time.Time
+	over     chan struct{}
+}
+
+func (o *overdue) Deadline() (time.Time, bool) { return o.deadline, true }
+func (o *overdue) Done() <-chan struct{}       { return o.over }
+
+func (o *overdue) Err() error {
+	select {
+	case <-o.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// A stopped server leaves its sockets open, so that a client may queue for it without end. More checks than may be in
+// flight must come back when their deadline is over all the same, while what they sent is still unanswered, and what the
+// server finds in its sockets later must charge nobody.
 func TestAStoppedServerHoldsNobodyPastTheDeadline(t *testing.T) {
 	server := valkeytest.Start(t)
 	s, _ := open(t, server.Addr, production)
-	l := limit.Limit{Count: 1000, Window: limit.Hour}
+	n := s.topology.only
+	l := limit.Limit{Count: 10_000, Window: limit.Hour}
 	take(t, s, -1, charge(1, l, 1))
 	server.Stop()
+	defer server.Continue()
 
-	const callers, calls = 64, 100
-	// A hundred deadlines: far above what a busy machine adds, far below the seconds until a dead connection is noticed.
-	const deadline, late = 5 * time.Millisecond, 500 * time.Millisecond
-	var held, passed atomic.Int64
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range calls {
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				began := time.Now()
-				if err := s.Take(ctx, &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)}); err == nil {
-					passed.Add(1)
-				}
-				if time.Since(began) > late {
-					held.Add(1)
-				}
-				cancel()
+	const beyond = 400
+	ctx := &overdue{context.Background(), time.Now().Add(time.Millisecond), make(chan struct{})}
+	before := runtime.NumGoroutine()
+	reasons := make(chan string, maxInFlight+beyond)
+	var waiting sync.WaitGroup
+	for range maxInFlight + beyond {
+		waiting.Go(func() {
+			err := s.Take(ctx, &limiter.Call{Charges: []limiter.Charge{charge(1, l, 1)}, Outcomes: make([]limiter.Outcome, 1)})
+			var failed *limiter.StoreError
+			if errors.As(err, &failed) {
+				reasons <- failed.Reason
+			} else {
+				reasons <- "none"
 			}
 		})
 	}
-	wg.Wait()
-	if held.Load() > 0 || passed.Load() > 0 {
-		t.Errorf("of %d checks, %d were held for %v and more, %d were answered", callers*calls, held.Load(), late, passed.Load())
+	told := map[string]int{}
+	for range beyond { // those that there is no room for are told at once
+		told[<-reasons]++
 	}
-	if n := runtime.NumGoroutine(); n > 2*maxInFlight+100 {
-		t.Errorf("%d goroutines wait for the server, want at most about %d", n, 2*maxInFlight)
+	if told[reasonBusy]+told[reasonOpen] != beyond || told[reasonBusy] == 0 {
+		t.Errorf("of those beyond the bound: %v, want %d of %s, %s", told, beyond, reasonBusy, reasonOpen)
+	}
+	if most := runtime.NumGoroutine() - before; most > 2*maxInFlight+100 {
+		t.Errorf("%d goroutines wait for the server, want at most about %d", most, 2*maxInFlight)
+	}
+	unanswered := len(n.inFlight)
+	close(ctx.over)
+	waiting.Wait()
+	for range maxInFlight {
+		told[<-reasons]++
+	}
+	if told["none"] > 0 || told[reasonDeadline] == 0 {
+		t.Errorf("from a stopped server: %v", told)
+	}
+	// Nobody waited for the server: what they sent is in flight still, unless the silence was noticed just now.
+	if after := len(n.inFlight); after != unanswered && told[reasonUnreachable] == 0 {
+		t.Errorf("%d requests were in flight before the deadline was over, %d after", unanswered, after)
 	}
 
-	<-time.After(250 * time.Millisecond) // as above: past the last deadline and what not_after is late by
+	<-time.After(250 * time.Millisecond) // time itself has to pass what not_after is late by, a round trip at most
 	server.Continue()
-	recovered := time.After(20 * time.Second)
 	o := make([]limiter.Outcome, 1)
-	for { // the connection may have been given up meanwhile; there is no event for the next one
-		if err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, l, 0)}, Outcomes: o}); err == nil {
-			break
-		}
-		select {
-		case <-recovered:
-			t.Fatal("the server runs again, checks still fail")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	within(t, "checks pass again", func() bool { // the connection may have been given up; there is no event for the next one
+		return s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, l, 0)}, Outcomes: o}) == nil
+	})
 	if used := l.Count - o[0].Decision.Remaining; used != 1 {
 		t.Errorf("calls that were answered by their failure mode were charged all the same: %d used, want 1", used)
 	}

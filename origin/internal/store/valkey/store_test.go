@@ -96,13 +96,22 @@ func raw(t testing.TB, s *Store, words ...string) valkey.ValkeyResult {
 
 func TestConformance(t *testing.T) {
 	server := valkeytest.Start(t)
-	storetest.Run(t, func(t *testing.T) limiter.Store {
+	storetest.Suite{Seed: *seed, Contents: func(*testing.T, limiter.Store) map[string]string { return dumped(server) }, Open: func(t *testing.T) limiter.Store {
+		server.Flush()
 		s, _ := open(t, server.Addr, production)
-		if err := raw(t, s, "FLUSHALL").Error(); err != nil {
-			t.Fatal(err)
-		}
 		return s
-	})
+	}}.Run(t)
+}
+
+// dumped is what a server holds, with when it expires.
+func dumped(server *valkeytest.Server) map[string]string {
+	all := map[string]string{}
+	for _, key := range server.Keys() {
+		value, _ := server.Do("DUMP", key).ToString()
+		at, _ := server.Do("PEXPIRETIME", key).AsInt64()
+		all[key] = fmt.Sprintf("%q until %d", value, at)
+	}
+	return all
 }
 
 func TestOneCheckIsOneCommand(t *testing.T) {
