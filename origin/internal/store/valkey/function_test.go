@@ -26,7 +26,7 @@ type live struct {
 
 func newLive(t testing.TB, l library) *live {
 	t.Helper()
-	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{valkeytest.Start(t).Addr}, ForceSingleClient: true, DisableCache: true})
+	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{valkeytest.Start(t).Addr}, ForceSingleClient: true, DisableCache: true, AlwaysPipelining: true})
 	if err != nil {
 		t.Fatal(err)
 	}

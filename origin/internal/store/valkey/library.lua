@@ -36,25 +36,7 @@ local give_back = {
 
 -- What is to be written of each counter, from the first pass of a check to its second; kept from call to call, since a
 -- table costs more to make than to fill.
-local key_of, from_of, status_of, value_of, ttl_of, shadow_of, args_of = {}, {}, {}, {}, {}, {}, {}
-
--- read is what is stored under a key, false for nothing, nil for another type
-local function read(key)
-  local value = try('GET', key)
-  if type(value) ~= 'table' then
-    return value
-  end
-end
-
--- standing is the key that a counter goes by, with where its state is read from until that exists
-local function standing(keys, k, has_former, now, switch_at)
-  if not has_former then
-    return keys[k], nil
-  elseif now < switch_at then
-    return keys[k + 1], nil
-  end
-  return keys[k], keys[k + 1]
-end
+local key_of, from_of, value_of, ttl_of, alone_of, answer = {}, {}, {}, {}, {}, {}
 
 local function check(keys, args, may_write)
   begin()
@@ -66,42 +48,49 @@ local function check(keys, args, may_write)
   end
   local n = (#packed - CHECK_HEAD_SIZE) / CHECK_ONE_SIZE
   local known = head == 1 and call('EXISTS', keys[#keys]) == 1
-  local all, k, answer = true, 1, ''
+  local all, k, at = true, 1, CHECK_HEAD_SIZE + 1
   log_key = nil
   for i = 1, n do
-    local at = CHECK_HEAD_SIZE + 1 + (i - 1) * CHECK_ONE_SIZE
-    local algorithm, flags, count, window, cost, extra = unpack(CHECK_ONE, packed, at)
-    local key, former = keys[k], nil
-    if flags >= 4 then
-      key, former = standing(keys, k, true, now, switch_at)
-      flags, k = flags - 4, k + 1
-    end
+    local algorithm, flags, count, window, cost, extra
+    algorithm, flags, count, window, cost, extra, at = unpack(CHECK_ONE, packed, at)
+    local key, former, from = keys[k], nil, nil
     k = k + 1
+    if flags >= 4 then
+      flags = flags - 4
+      if now < switch_at then
+        key = keys[k]
+      else
+        former = keys[k]
+      end
+      k = k + 1
+    end
     local asked = cost
     if cost == 0 then
       asked = 1
     end
-    local status, value, fresh, was, from
+    local status, value, fresh, was
     if algorithm == SLIDING_LOG then
       status, value, fresh, was = log_decide(key, now, count, window, cost, asked)
       if former and was == false then
-        status, value, fresh, was = log_decide(former, now, count, window, cost, asked)
         from = former
+        status, value, fresh, was = log_decide(former, now, count, window, cost, asked)
       end
     else
-      was = read(key)
+      was = try('GET', key)
       if former and was == false then
-        was, from = read(former), former
+        from = former
+        was = try('GET', former)
       end
-      if was == nil then
-        status = FOREIGN
-      else
+      if not was or #was > 0 then -- a table is an error: a value of another type
         status, value, fresh = decide[algorithm](was, now, count, window, cost, asked, extra)
+      else
+        status = FOREIGN
       end
     end
     if status == FOREIGN then
-      answer = answer .. mark[FOREIGN + 4]
-      fresh = 2 * window
+      answer[2 * i], answer[2 * i + 1] = mark[FOREIGN], ''
+      all = all and flags % 2 == 1
+      value_of[i], ttl_of[i] = false, lifetime(2 * window)
     else
       if known then
         status = ADMITTED
@@ -109,28 +98,40 @@ local function check(keys, args, may_write)
         status = UNMADE
       end
       if was then
-        answer = answer .. mark[status + 4] .. was
+        answer[2 * i], answer[2 * i + 1] = mark[status + 4], was
+        ttl_of[i] = lifetime(fresh)
       else
-        answer = answer .. mark[status]
+        answer[2 * i], answer[2 * i + 1] = mark[status], ''
+        ttl_of[i] = status == ADMITTED and lifetime(fresh)
       end
+      -- What is written whatever becomes of the other charges: a shadow's, and what a refusal has to keep.
+      alone_of[i] = true
+      if flags % 2 == 0 then
+        if status == ADMITTED then
+          alone_of[i] = false
+        else
+          all = false
+        end
+      end
+      value_of[i] = not known and (status == REFUSED or status == ADMITTED and cost > 0) and value
     end
-    local shadow = flags % 2 == 1
-    all = all and (shadow or status == ADMITTED)
-    if status == ADMITTED and cost == 0 then
-      value = nil
-    end
-    key_of[i], from_of[i], status_of[i], value_of[i], shadow_of[i] = key, from, status, value, shadow
-    ttl_of[i] = (was or status == ADMITTED or status == FOREIGN) and lifetime(fresh)
-    args_of[i] = at
+    key_of[i], from_of[i] = key, from
+  end
+  local kind = NOTHING
+  if known then
+    kind = KNOWN
+  elseif all and may_write then
+    kind = CHARGED
   end
   if may_write then
-    local charged = false
+    local written = false
     for i = 1, n do
-      local key, from, status, value, ttl = key_of[i], from_of[i], status_of[i], value_of[i], ttl_of[i]
-      if value and not known and (status == ADMITTED and (all or shadow_of[i]) or status == REFUSED) then
-        charged = true
+      local key, value, ttl = key_of[i], value_of[i], ttl_of[i]
+      if value and (all or alone_of[i]) then
+        written = true
+        local from = from_of[i]
         if value == true then
-          local _, _, count, window, cost = unpack(CHECK_ONE, packed, args_of[i])
+          local _, _, count, window, cost = unpack(CHECK_ONE, packed, CHECK_HEAD_SIZE + 1 + (i - 1) * CHECK_ONE_SIZE)
           if from then
             call('RENAME', from, key)
           end
@@ -142,20 +143,19 @@ local function check(keys, args, may_write)
           end
         end
       elseif ttl then
-        call('PEXPIRE', from or key, ttl, 'NX')
+        call('PEXPIRE', from_of[i] or key, ttl, 'NX')
       end
     end
-    if all and charged and head == 1 then
+    if all and written and head == 1 then
       call('SET', keys[#keys], '1', 'PX', ID_KEPT)
     end
   end
-  local kind = NOTHING
-  if known then
-    kind = KNOWN
-  elseif all and may_write then
-    kind = CHARGED
+  local first = pack(ANSWER, kind, now)
+  if n == 1 then
+    return first .. answer[2] .. answer[3]
   end
-  return pack(ANSWER, kind, now) .. answer
+  answer[1] = first
+  return concat(answer, '', 1, 2 * n + 1)
 end
 
 local function peek(keys, args)
@@ -176,20 +176,19 @@ local function refund(keys, args)
   for i = 1, n do
     local algorithm, flags, count, window, cost, extra, charged =
       unpack(REFUND_ONE, packed, REFUND_HEAD_SIZE + 1 + (i - 1) * REFUND_ONE_SIZE)
-    local key, former = keys[k], nil
-    if flags >= 4 then
-      key, former = standing(keys, k, true, now, switch_at)
-      k = k + 1
-    end
+    local key = keys[k]
     k = k + 1
-    if former and call('EXISTS', key) == 0 then
-      key = former
+    if flags >= 4 then
+      if now < switch_at or call('EXISTS', key) == 0 then
+        key = keys[k]
+      end
+      k = k + 1
     end
     if algorithm == SLIDING_LOG then
       log_give_back(key, now, count, window, cost, charged)
     else
-      local was = read(key)
-      if was then
+      local was = try('GET', key)
+      if was and #was > 0 then -- a table is an error: a value of another type
         local value, fresh = give_back[algorithm](was, now, count, window, cost, extra, charged)
         if value and fresh > 0 then
           call('SET', key, value, 'PX', lifetime(fresh))

@@ -278,5 +278,5 @@ local function log_give_back(key, now, count, window, cost, charged)
     return
   end
   log_n, log_last_at, log_last_sum, log_first_at, log_first_sum = n, left_at, left_sum, new_first_at, new_first_sum
-  log_store(from, n > from + 1 and table.concat(body), lifetime(log_last_at + window - now))
+  log_store(from, n > from + 1 and concat(body), lifetime(log_last_at + window - now))
 end

@@ -5,14 +5,14 @@
 local TAG = 248
 
 -- What a library may not touch while it is loaded, set at the first call; no call looks it up again.
-local call, try, pack, unpack, floor, min, max
+local call, try, pack, unpack, floor, min, max, concat
 local mark = {} -- a status as the byte of an answer
 local NO_DIGEST -- of a log with nothing in view
 
 local function begin()
   if not call then
     call, try, pack, unpack = server.call, server.pcall, struct.pack, struct.unpack
-    floor, min, max = math.floor, math.min, math.max
+    floor, min, max, concat = math.floor, math.min, math.max, table.concat
     for status = 0, 7 do
       mark[status] = string.char(status)
     end
