@@ -49,7 +49,6 @@ local function check(keys, args, may_write)
   local n = (#packed - CHECK_HEAD_SIZE) / CHECK_ONE_SIZE
   local known = head == 1 and call('EXISTS', keys[#keys]) == 1
   local all, k, at = true, 1, CHECK_HEAD_SIZE + 1
-  log_key = nil
   for i = 1, n do
     local algorithm, flags, count, window, cost, extra
     algorithm, flags, count, window, cost, extra, at = unpack(CHECK_ONE, packed, at)
@@ -70,6 +69,7 @@ local function check(keys, args, may_write)
     end
     local status, value, fresh, was
     if algorithm == SLIDING_LOG then
+      log_at(i)
       status, value, fresh, was = log_decide(key, now, count, window, cost, asked)
       if former and was == false then
         from = former
@@ -131,11 +131,12 @@ local function check(keys, args, may_write)
         written = true
         local from = from_of[i]
         if value == true then
-          local _, _, count, window, cost = unpack(CHECK_ONE, packed, CHECK_HEAD_SIZE + 1 + (i - 1) * CHECK_ONE_SIZE)
+          local _, _, count, _, cost = unpack(CHECK_ONE, packed, CHECK_HEAD_SIZE + 1 + (i - 1) * CHECK_ONE_SIZE)
           if from then
             call('RENAME', from, key)
           end
-          log_write(key, now, count, window, cost, ttl)
+          log_at(i)
+          log_write(key, now, count, cost, ttl)
         else
           call('SET', key, value, 'PX', ttl)
           if from then
