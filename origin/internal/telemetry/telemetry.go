@@ -12,17 +12,20 @@ import (
 // Outcome is how a rule's decision came out.
 type Outcome uint8
 
-// The outcomes. Open and Closed are the rule's failure mode answering in place of its counter.
+// The outcomes. Open and Closed are the rule's failure mode answering in place of its counter. A shadow rule that would
+// have refused counts ShadowDeny, one that was not asked ShadowSkipped.
 const (
 	Allow Outcome = iota
 	Deny
 	Open
 	Closed
 	Never
+	ShadowDeny
+	ShadowSkipped
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"allow", "deny", "open", "closed", "never"}
+var outcomeNames = [outcomes]string{"allow", "deny", "open", "closed", "never", "shadow_deny", "shadow_skipped"}
 
 // Source is what answered.
 type Source uint8
@@ -63,6 +66,8 @@ type Metrics struct {
 	Overloaded       prometheus.Counter
 
 	decisions *prometheus.CounterVec // rule, outcome, source
+	near      *prometheus.CounterVec // rule
+	penalties *prometheus.CounterVec // rule
 	release   *prometheus.GaugeVec   // release, content
 
 	mu    sync.Mutex
@@ -71,7 +76,9 @@ type Metrics struct {
 
 // Rule counts the decisions of one rule.
 type Rule struct {
-	counters [outcomes][sources]prometheus.Counter
+	NearLimit prometheus.Counter // calls that left little
+	Penalties prometheus.Counter // refusals that a penalty made longer
+	counters  [outcomes][sources]prometheus.Counter
 }
 
 // Count adds one decision. It does not allocate.
@@ -81,7 +88,9 @@ func (r *Rule) Count(o Outcome, s Source) { r.counters[o][s].Inc() }
 func New() *Metrics {
 	m := &Metrics{Registry: prometheus.NewRegistry(), rules: map[string]*Rule{}}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.decisions = counters(m, "weir_decisions_total", "Decisions by rule: an admitted call counts for each rule that applied, a refused one for the rules that refused it.", "rule", "outcome", "source")
+	m.decisions = counters(m, "weir_decisions_total", "Decisions by rule: an admitted call counts for each rule that applied, a refused one for the rules that refused it. A shadow rule counts allow or shadow_deny for what it would have said, shadow_skipped where it was not asked.", "rule", "outcome", "source")
+	m.near = counters(m, "weir_near_limit_total", "Admitted calls that leave less than 10 % of the rule's quota to their caller.", "rule")
+	m.penalties = counters(m, "weir_penalties_total", "Refusals that the rule's penalty made longer.", "rule")
 	m.DecisionDuration = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_decision_duration_seconds", Help: "Time of one check over all rules, store included.", Buckets: buckets})
 	m.StoreDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_request_duration_seconds", Help: "Time of one request to the store.", Buckets: buckets}, []string{"op"})
 	m.StoreCommands = counters(m, "weir_store_commands_total", "Commands sent to the store.", "command")
@@ -127,7 +136,7 @@ func (m *Metrics) Rule(name string) *Rule {
 	if r, ok := m.rules[name]; ok {
 		return r
 	}
-	r := &Rule{}
+	r := &Rule{NearLimit: m.near.WithLabelValues(name), Penalties: m.penalties.WithLabelValues(name)}
 	for o := range outcomes {
 		for s := range sources {
 			r.counters[o][s] = m.decisions.WithLabelValues(name, outcomeNames[o], sourceNames[s])
