@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/keys"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/decorate"
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
@@ -90,7 +90,7 @@ func newWorld(t *testing.T, text string) *world {
 	w := &world{t: t, now: 1000 * limit.Hour, metrics: telemetry.New(), logged: &strings.Builder{},
 		memory: memory.New(10_000, nil), local: memory.New(10_000, nil), spoilt: map[limiter.Counter]bool{}}
 	w.limiter = limiter.New(limiter.Options{
-		Store: w, Fallback: w.local, Deadline: time.Minute, Secret: []byte(strings.Repeat("s", 32)),
+		Store: decorate.Metered(w, w.metrics), Fallback: w.local, Secret: []byte(strings.Repeat("s", 32)),
 		Now: w.clock, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.logged, nil)),
 	}, release(t, text))
 	return w

@@ -78,8 +78,3 @@ type Hint struct {
 	Scope string // "key" or "address"
 	Wait  limit.Micros
 }
-
-// Receipt tells what a call was charged. It is good for one refund.
-type Receipt struct {
-	call Call
-}

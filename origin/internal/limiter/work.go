@@ -1,62 +1,144 @@
 package limiter
 
 import (
-	"context"
-	"log/slog"
-	"sync/atomic"
+	"strings"
 
 	"github.com/weirproject/weir/origin/internal/denycache"
-	"github.com/weirproject/weir/origin/internal/telemetry"
-	"github.com/weirproject/weir/shared/header"
+	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
 
-// work is the scratch of one check, reused: entry i of each slice is about the same rule.
+// work is the scratch of one check, reused: entry i of rules, charges, outcomes, answers and passes is about the same rule.
 type work struct {
+	req      Request
 	matched  []rule.Matched
+	chosen   []rule.Part
 	rules    []applied
 	charges  []Charge
 	outcomes []Outcome
 	answers  []answer
 	passes   []denycache.Pass
-	call     Call // to the store
+	enforced int // charges without Shadow
+	id       CallID
+
+	open  []int // charges that the store is yet to answer
+	sent  []Charge
+	got   []Outcome
+	call  Call  // to the store
+	shown []int // the charge of each view
+
+	user   *identity.User // whose id this is, in overrides
+	userID string
 }
 
 // applied is a rule that applies to the request.
 type applied struct {
-	rule *rule.Rule // in work.matched
+	rule    *rule.Rule // in work.matched
+	pattern string
 	*planned
+	breadth  breadth
+	address  bool   // the principal has one, so that clients make up principals
+	reserved uint64 // the second in which room for a new counter was reserved; 0: none was
 }
 
 // answer says what answered for a rule.
 type answer uint8
 
 const (
-	byStore answer = iota
+	unanswered answer = iota // since another rule refused already
+	byStore
+	byMemory // the deny cache, or a penalty
 	byLocal
 	byOpen
 	byClosed
+	elsewhere // a shadow rule that is asked beside the call, or was skipped
 )
 
-// find collects the rules that apply to a request, with their counters.
-func (w *work) find(n *namer, p *plan, req *Request) {
-	w.matched = p.release.Set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path, Host: req.Host, HasHeader: req.HasHeader}, w.matched[:0])
+// find collects the rules that apply to a request, with their counters. A rule that does not limit this caller does not
+// apply; a peek asks no shadow rule, which it could not charge.
+func (w *work) find(n *namer, p *plan) {
+	req := &w.req
+	w.enforced, w.id = 0, CallID{}
+	set := p.release.Set
+	w.matched = set.Match(rule.Origin, rule.Request{Method: req.Method, Path: req.Path, Host: req.Host, HasHeader: req.HasHeader}, w.matched[:0])
 	w.rules, w.charges = w.rules[:0], w.charges[:0]
+	has := present(&req.Caller)
+	who := rule.Caller{Key: callerID(req), Tenant: req.Caller.Tenant(), Tier: req.Caller.Tier()}
 	for i := range w.matched {
 		m := &w.matched[i]
-		ru := applied{&m.Rule, &p.rules[m.Rule.Index]}
-		c := Charge{Algorithm: m.Rule.Algorithm, Limit: m.Rule.Limit, Cost: req.Cost}
+		shadow := m.Rule.Mode == rule.Shadow
+		if shadow && req.Peek {
+			continue
+		}
+		var missing rule.Choice
+		if w.chosen, missing = m.Rule.Principal(has, w.chosen[:0]); missing != nil {
+			continue
+		}
+		ru := applied{rule: &m.Rule, pattern: m.Pattern, planned: &p.rules[m.Rule.Index]}
+		for _, part := range w.chosen {
+			ru.address = ru.address || part == rule.Address
+			if part == rule.User {
+				who.User = w.userName(req.Caller.User)
+			}
+		}
+		grant := set.Grant(ru.rule, w.chosen, who)
+		if grant.Unlimited {
+			continue
+		}
+		c := Charge{Algorithm: m.Rule.Algorithm, Limit: grant.Limit, Cost: ru.cost(req), Shadow: shadow}
 		if req.Peek {
 			c.Cost = 0
-		} else if req.Cost == 0 {
-			c.Cost = m.Rule.Cost
 		}
-		if n.name(&c.Counter, ru, req, m.Pattern) {
-			w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
+		w.name(n, &c, &ru)
+		w.rules, w.charges = append(w.rules, ru), append(w.charges, c)
+		if !shadow {
+			w.enforced++
 		}
 	}
-	w.outcomes, w.answers, w.passes = resize(w.outcomes, len(w.charges)), resize(w.answers, len(w.charges)), resize(w.passes, len(w.charges))
+	n0 := len(w.charges)
+	w.outcomes, w.answers, w.passes = resize(w.outcomes, n0), resize(w.answers, n0), resize(w.passes, n0)
+	if req.ID != "" && !req.Peek && w.enforced > 0 {
+		w.id = n.id(req, w.charges)
+	}
+}
+
+// cost is what a call costs by the rule.
+func (ru *applied) cost(req *Request) int64 {
+	if req.Cost > 0 {
+		return req.Cost
+	}
+	return ru.rule.Cost
+}
+
+// name gives a charge the name of its counter, as wide as ru says. The principal's parts are in w.chosen.
+func (w *work) name(n *namer, c *Charge, ru *applied) {
+	of := ru.planned.name
+	if c.Limit.Window != ru.rule.Limit.Window { // by a tier or an override
+		of = ruleBytes(ru.rule.Name, ru.rule.Algorithm, c.Limit.Window)
+	}
+	n.name(c, ru.rule, &of, w.chosen, &principal{caller: &w.req.Caller, method: w.req.Method, pattern: ru.pattern, breadth: ru.breadth})
+}
+
+// userName is a user as overrides name one, `issuer|tenant|subject`, kept for the next check of the same. A subject may hold
+// bars, as those of some issuers do; in what comes before it they would make it another user's.
+func (w *work) userName(u *identity.User) string {
+	if w.user != u {
+		w.user, w.userID = u, userName(u)
+	}
+	return w.userID
+}
+
+func userName(u *identity.User) string {
+	if strings.IndexByte(u.Issuer, '|') >= 0 || strings.IndexByte(u.Tenant, '|') >= 0 {
+		return ""
+	}
+	return u.Issuer + "|" + u.Tenant + "|" + u.Subject
+}
+
+// clear lets go of what belongs to the request, which is not to live on with the scratch.
+func (w *work) clear() {
+	w.req, w.call = Request{}, Call{}
 }
 
 // resize is s with n zero elements.
@@ -69,156 +151,17 @@ func resize[T any](s []T, n int) []T {
 	return s
 }
 
-// view is a rule's decision as headers show it.
-func (w *work) view(i int, d limit.Decision) header.View {
-	ru := w.rules[i].rule
-	return header.View{Rule: ru.Name, Mode: ru.Headers, Limit: ru.Limit, Decision: d}
-}
-
-// fail answers for the charges at indexes by the failure modes of their rules. The local ones are taken together, with
-// charge only, and only if no rule fails closed: a refusal charges nobody.
-func (w *work) fail(fallback Store, now limit.Micros, indexes []int, charge bool) {
-	var local []int
-	for _, i := range indexes {
-		w.outcomes[i] = Outcome{Status: Admitted}
-		switch w.rules[i].rule.OnStoreFailure {
-		case rule.Open:
-			w.answers[i] = byOpen
-		case rule.Closed:
-			w.answers[i], w.outcomes[i].Status = byClosed, Refused
-			charge = false
-		default:
-			w.answers[i] = byLocal
-			local = append(local, i)
-		}
-	}
-	if len(local) == 0 {
-		return
-	}
-	charges, outcomes := w.pick(local), make([]Outcome, len(local))
-	if !charge {
-		for i := range charges {
-			charges[i].Cost = 0
-		}
-	}
-	// The fallback is in this process: it always answers.
-	if err := fallback.Take(context.Background(), &Call{Now: now, Charges: charges, Outcomes: outcomes}); err != nil {
-		return
-	}
-	for i, at := range local {
-		w.outcomes[at] = outcomes[i]
-	}
-}
-
-// giveBack refunds what the fallback was charged for a request that is refused after all.
-func (w *work) giveBack(fallback Store, now limit.Micros) {
-	var local []int
-	for i, a := range w.answers {
-		if a == byLocal && w.outcomes[i].Status == Admitted {
-			local = append(local, i)
-		}
-	}
-	if len(local) == 0 {
-		return
-	}
-	outcomes := make([]Outcome, len(local))
-	for i, at := range local {
-		outcomes[i] = w.outcomes[at]
-	}
-	// The fallback is in this process: it always answers.
-	_ = fallback.Refund(context.Background(), &Call{Now: now, Charges: w.pick(local), Outcomes: outcomes})
-}
-
-func (w *work) pick(indexes []int) []Charge {
-	charges := make([]Charge, len(indexes))
-	for i, at := range indexes {
-		charges[i] = w.charges[at]
-	}
-	return charges
-}
-
-// foreign are the charges whose counter holds something that is not ours.
-func (w *work) foreign() (indexes []int) {
+// refused tells whether an enforced rule refuses, as far as is known.
+func (w *work) refused() bool {
 	for i := range w.outcomes {
-		if w.outcomes[i].Status == Foreign {
-			indexes = append(indexes, i)
+		if w.outcomes[i].Status == Refused && !w.charges[i].Shadow {
+			return true
 		}
 	}
-	return indexes
+	return false
 }
 
-// others are the indexes that are not in some, which ascends.
-func (w *work) others(some []int) (rest []int) {
-	for i := range w.charges {
-		if len(some) > 0 && some[0] == i {
-			some = some[1:]
-			continue
-		}
-		rest = append(rest, i)
-	}
-	return rest
-}
-
-func (w *work) admitted() bool {
-	for i := range w.outcomes {
-		if w.outcomes[i].Status == Refused {
-			return false
-		}
-	}
-	return true
-}
-
-// settle turns one outcome into a view, counts it, and remembers a refusal. admitted tells whether all rules admit.
-func (w *work) settle(i int, p *plan, now limit.Micros, admitted bool, v *Verdict) {
-	c, ru, o := w.charges[i], w.rules[i], w.outcomes[i]
-	if c.Cost > 0 {
-		if w.answers[i] == byStore {
-			p.deny.Learn(c.Counter, w.passes[i], c.Cost, o.Decision, o.Next, o.AskAgain, now)
-		} else { // the fallback's word ends when the store is back
-			p.deny.Leave(c.Counter, w.passes[i])
-		}
-	}
-	switch w.answers[i] {
-	case byOpen:
-		v.Degraded = true
-		ru.metrics.Count(telemetry.Open, telemetry.Local)
-		return
-	case byClosed:
-		v.Degraded = true
-		v.Code = header.LimiterUnavailable
-		ru.metrics.Count(telemetry.Closed, telemetry.Local)
-		v.Views = append(v.Views, w.view(i, limit.Decision{Limit: c.Limit.Count, RetryAfter: closedRetry, ResetAfter: closedRetry}))
-		return
-	}
-	d, source := o.Decision, telemetry.Store
-	if w.answers[i] == byLocal {
-		source, v.Degraded = telemetry.Local, true
-	}
-	v.Views = append(v.Views, w.view(i, d))
-	switch {
-	case !d.Allowed:
-		ru.metrics.Count(refusal(d), source)
-	case admitted:
-		ru.metrics.Count(telemetry.Allow, source)
-	}
-}
-
-// closedRetry is what a client is told while a rule fails closed: the store is looked for twice a second.
-const closedRetry = limit.Second
-
-// foreignLog tells of foreign values at most once in a while: an attacker who can write to the store must not be able to
-// fill the log.
-type foreignLog struct{ next atomic.Int64 }
-
-const foreignEvery = limit.Minute
-
-func (f *foreignLog) tell(log *slog.Logger, w *work, indexes []int, now limit.Micros) {
-	next := f.next.Load()
-	if int64(now) < next || !f.next.CompareAndSwap(next, int64(now+foreignEvery)) {
-		return
-	}
-	for _, i := range indexes {
-		log.Error("a counter's name holds a value that is no counter: its rule answers by on-store-failure until it expires",
-			"rule", w.rules[i].rule.Name, "counter", string(w.charges[i].Counter[:]), "reason", "foreign")
-	}
+// refuse is the answer of a process that did not ask the store.
+func (w *work) refuse(i int, by answer, d limit.Decision) {
+	w.answers[i], w.outcomes[i] = by, Outcome{Status: Refused, Decision: d}
 }

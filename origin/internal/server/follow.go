@@ -82,6 +82,9 @@ func (s *Server) close() {
 	if s.gateway != nil {
 		s.gateway.Close()
 	}
+	if s.limiter != nil {
+		s.limiter.Close()
+	}
 	if s.valkey != nil {
 		s.valkey.Close()
 	}

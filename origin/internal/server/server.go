@@ -21,6 +21,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/livefile"
 	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/decorate"
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/store/valkey"
 	"github.com/weirproject/weir/origin/internal/telemetry"
@@ -124,10 +125,11 @@ func (s *Server) makeLimiter() error {
 	o.Store, o.Fallback = local, local
 	if v := s.config.Store.Valkey; v != nil {
 		s.valkey = valkey.New(s.valkeyOptions(v))
-		o.Store, o.Deadline = s.valkey, s.config.Store.Deadline
+		o.Store = decorate.Deadline(s.valkey, s.config.Store.Deadline)
 	} else {
 		s.metrics.StoreUp.Set(1)
 	}
+	o.Store = decorate.Traced(decorate.Metered(o.Store, s.metrics))
 	if o.Secret == nil { // names in this process's memory only
 		o.Secret = make([]byte, config.MinSecret)
 		if _, err := rand.Read(o.Secret); err != nil {
