@@ -17,6 +17,9 @@ rules:
 - {name: per-address, where: origin, by: [address], limit: 2/1m}
 `
 
+// edgeTrials is a rule with two things that no process enforces.
+const edgeTrials = "- {name: trial, where: edge, by: [address], limit: 10/1s, cost: 2, mode: shadow}\n"
+
 const accessLog = `2001:db8::1 - - [10/Oct/2026:13:55:36 +0000] "GET /a HTTP/1.1" 200 1 "-" "say \"hi\""
 2001:db8::2 - - [10/Oct/2026:13:55:36 +0000] "GET /a HTTP/1.1" 200 1 "-" "-"
 2001:db8::1 - - [10/Oct/2026:13:55
@@ -149,7 +152,7 @@ func TestExplainAnswersOnTheCommandLine(t *testing.T) {
 		}
 	}
 	model := filepath.Join(t.TempDir(), "model.yaml")
-	if err := os.WriteFile(model, []byte(strings.Replace(tryRules, "limit: 2/1m", "algorithm: gcra, mode: shadow, limit: 2/1m", 1)), 0o600); err != nil {
+	if err := os.WriteFile(model, []byte(tryRules+edgeTrials), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wantModel := "warning: " + model + ": this version would refuse 2 things in it, which it does not enforce: `weir check-config --rules " + model + "` tells what\n"

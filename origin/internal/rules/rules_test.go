@@ -95,8 +95,8 @@ func TestAllMistakesOfBothKindsAreToldAtOnce(t *testing.T) {
 tiers: {free: 1}
 rules:
 - name: Search
-  where: origin
-  by: [user]
+  where: edge
+  by: [address]
   limit: [1]
   mode: shadow
   match: {paths: [], verbs: [GET]}
@@ -109,9 +109,9 @@ rules:
 		`r.yaml:1:10: version: "2": want version: 1`,
 		`r.yaml:2:15: tiers.free: "1": want a mapping with limit, burst`,
 		`r.yaml:4:9: rules[0].name: "Search": want 1 to 63 of a-z, 0-9, -`,
-		`r.yaml:6:8: rules[0].by[0]: "user": this version's origin verifies no users`,
 		`r.yaml:7:10: rules[0].limit: want a single value`,
-		`r.yaml:8:9: rules[0].mode: "shadow": is not enforced by this version`,
+		`r.yaml:8:9: rules[0].mode: "shadow": this version's edge has no shadow rules`,
+		`r.yaml:9:10: rules[0].match: this version's edge applies its rule to every request`,
 		`r.yaml:9:18: rules[0].match.paths: want at least one value`,
 		`r.yaml:9:22: rules[0].match.verbs: is unknown: want one of paths, methods, hosts, headers`,
 		`r.yaml:10:3: rules[1].nmae: is unknown`,
