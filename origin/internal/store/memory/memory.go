@@ -5,83 +5,166 @@ import (
 	"context"
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 const (
 	// shardCount parts the lock: with 64, callers on 2 to 32 cores seldom meet. A bit set of shards fits a word.
 	shardCount = 64
-	// DefaultSize is how many counters a process keeps: at about 150 bytes each, some 150 MB.
+	// DefaultSize is how many counters a process keeps: at about 100 bytes each with its name, some 100 MB. The entries of
+	// sliding logs are on top, 16 bytes each.
 	DefaultSize = 1_000_000
-	// sweepSteps is how many entries a new counter looks at for ones that have expired: two, so that up to two go for
-	// one that comes.
+	// sweepSteps is how many entries are looked at for ones that have expired, in turn, after a new counter: two, so that up
+	// to two go for one that comes. A stranger at a full shard looks at fullSteps.
 	sweepSteps = 2
+	fullSteps  = 8
 )
 
 // Store is a [limiter.Store] in memory: exact, bounded, for one process. It never fails.
 // It is safe for concurrent use.
 //
-// When it is full of counters in use, a principal without one shares an overflow counter with all others of its rule
-// and shard. So strangers may be refused together, but memory does not grow and nobody gets in uncounted.
+// When it is full of counters in use, a principal without one shares an overflow counter with all others of its rule. So
+// strangers may be refused together, but memory does not grow and nobody gets in uncounted.
 type Store struct {
 	shards   [shardCount]shard
+	strange  shard // the overflow counters, one a rule; locked after all others
 	ids      [idShards]ids
+	seed     [2]uint64
 	perShard int
 	overflow func()
 }
 
 type shard struct {
-	mu       sync.Mutex
-	counters map[limiter.Counter]counter
-	_        [40]byte // to a cache line of its own
+	mu sync.Mutex
+	table
+	_ [8]byte // to whole cache lines, so that no two shards share one
 }
 
-type counter struct {
-	state state
-	until limit.Micros // it equals a fresh one from here on
-}
-
-// New makes a store of at most size counters (an overflow counter a rule and shard is on top). overflow, if not nil, is
-// called for each decision on an overflow counter.
+// New makes a store of at most size counters, parted evenly among its shards; an overflow counter a rule is on top.
+// overflow, if not nil, is called for each decision on an overflow counter.
 func New(size int, overflow func()) *Store {
-	s := &Store{perShard: max(1, size/shardCount), overflow: overflow}
-	for i := range s.shards {
-		s.shards[i].counters = map[limiter.Counter]counter{}
+	return &Store{
+		seed:     [2]uint64{rand.Uint64(), rand.Uint64()},
+		perShard: min(max(1, (size+shardCount-1)/shardCount), maxEntries),
+		overflow: overflow,
 	}
-	return s
 }
 
-// shardOf spreads over the hashed part of the name.
+// shardOf spreads over the hashed principal, so that a caller's counters of all rules are in one shard.
 func shardOf(c *limiter.Counter) uint {
 	return uint(binary.LittleEndian.Uint64(c[len(c)-8:])*0x9e3779b97f4a7c15>>58) % shardCount
 }
 
-// lock locks the shards of all charges in ascending order, so that two checks never wait for each other.
-func (s *Store) lock(charges []limiter.Charge) (set uint64) {
-	for i := range charges {
-		set |= 1 << shardOf(&charges[i].Counter)
-	}
-	for rest := set; rest != 0; rest &= rest - 1 {
-		s.shards[bits.TrailingZeros64(rest)].mu.Lock()
-	}
-	return set
+// hash tells counters of a shard apart. Names are hashes under a secret already; the seed is for those that are not.
+func (s *Store) hash(c *limiter.Counter) uint32 {
+	principal, ru := binary.LittleEndian.Uint64(c[len(c)-8:]), binary.LittleEndian.Uint64(c[len(c)-30:])
+	hi, lo := bits.Mul64(principal^s.seed[0], ru^s.seed[1])
+	hi, lo = bits.Mul64(hi^lo^binary.LittleEndian.Uint64(c[len(c)-16:]), 0x9e3779b97f4a7c15)
+	return uint32((hi ^ lo) >> 16)
 }
 
-func (s *Store) unlock(set uint64) {
-	for ; set != 0; set &= set - 1 {
-		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+// locked is the set of shards that a call holds.
+type locked struct {
+	shards  uint64
+	strange bool
+}
+
+// lock locks the shards of all charges in ascending order, so that two calls never wait for each other.
+func (s *Store) lock(charges []limiter.Charge) (l locked) {
+	for i := range charges {
+		l.shards |= 1 << shardOf(&charges[i].Counter)
+	}
+	for rest := l.shards; rest != 0; rest &= rest - 1 {
+		s.shards[bits.TrailingZeros64(rest)].mu.Lock()
+	}
+	return l
+}
+
+func (s *Store) unlock(l *locked) {
+	if l.strange {
+		s.strange.mu.Unlock()
+	}
+	for rest := l.shards; rest != 0; rest &= rest - 1 {
+		s.shards[bits.TrailingZeros64(rest)].mu.Unlock()
 	}
 }
 
 // place is where a counter is kept, with its state.
 type place struct {
 	shard *shard
-	name  limiter.Counter
+	name  limiter.Counter // an overflow counter's, or the charge's own
+	hash  uint32
+	at    int  // its entry's number, -1 for none
+	kept  bool // it has a state that is not over
 	state state
-	kept  bool // it exists
+	next  state // after the charge, if that is made
+}
+
+// room is for as many rules as a request usually meets: no allocation up to here.
+const room = 4
+
+// find finds the counters of charges.
+func (s *Store) find(places []place, charges []limiter.Charge, l *locked, now limit.Micros) []place {
+	full := uint64(0) // shards that are, where a charge has no counter
+	for i := range charges {
+		c := &charges[i]
+		n := shardOf(&c.Counter)
+		places = append(places, place{shard: &s.shards[n], name: c.Counter, hash: s.hash(&c.Counter)})
+		p := &places[i]
+		if p.at = p.shard.find(&p.name, p.hash); p.at < 0 && !c.Existing && p.shard.count >= s.perShard {
+			full |= 1 << n
+		}
+	}
+	if full != 0 {
+		s.makeRoom(places, charges, full, l, now)
+	}
+	for i := range places {
+		c, p := &charges[i], &places[i]
+		if p.at >= 0 && now < p.shard.at(p.at).until {
+			p.state, p.kept = p.shard.load(p.at), true
+		} else {
+			p.state = fresh(c, now)
+		}
+	}
+	return places
+}
+
+// makeRoom sweeps shards that are full, and gives overflow counters to the charges that have no room after all.
+func (s *Store) makeRoom(places []place, charges []limiter.Charge, full uint64, l *locked, now limit.Micros) {
+	for ; full != 0; full &= full - 1 {
+		s.shards[bits.TrailingZeros64(full)].sweep(now, fullSteps)
+	}
+	for i := range places {
+		p := &places[i]
+		if p.at = p.shard.find(&p.name, p.hash); p.at >= 0 || charges[i].Existing || p.shard.count < s.perShard {
+			continue
+		}
+		if !l.strange {
+			s.strange.mu.Lock()
+			l.strange = true
+		}
+		p.shard, p.name = &s.strange, p.name.Overflow()
+		p.hash = s.hash(&p.name)
+		p.at = p.shard.find(&p.name, p.hash)
+	}
+}
+
+// keep writes a state. It may give another counter's entry a number that place does not know of only by removing one, so
+// nothing is swept before all are kept.
+func (p *place) keep(s *state, until limit.Micros) (made bool) {
+	if p.at < 0 {
+		p.at, made = p.shard.find(&p.name, p.hash), true // a call may name a counter twice
+	}
+	if p.at < 0 {
+		p.at = p.shard.add(&p.name, p.hash)
+	}
+	p.shard.keep(p.at, s, until)
+	return made
 }
 
 // Take is [limiter.Store.Take]; it decides at the call's Now and never fails.
@@ -102,42 +185,84 @@ func (s *Store) Take(_ context.Context, call *limiter.Call) error {
 // take decides a call, one that is a repeat without charging it. It tells whether it charged enforced charges.
 func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 	now, charges, outcomes := call.Now, call.Charges, call.Outcomes
-	locked := s.lock(charges)
-	defer s.unlock(locked)
-	var room [4]place // as many rules as a request usually meets: no allocation up to here
-	places, admitted := room[:0], true
-	for i := range charges {
-		c := &charges[i]
-		places = append(places, s.find(c, now))
-		p := &places[i]
-		o := limiter.Outcome{Status: limiter.Admitted, Decision: p.state.peek(c, now, c.Cost), At: now}
-		switch {
-		case repeat:
-			o.Decision.Allowed, o.Decision.RetryAfter = true, 0
-		case c.Existing && !p.kept:
-			o.Status = limiter.Unmade
-		case !o.Decision.Allowed:
-			o.Status, o.AskAgain = limiter.Refused, o.Decision.RetryAfter
-			if next, _ := p.state.take(c, now); next != p.state { // re-anchored after a clock step
-				p.keep(c, next, now)
-			}
-		}
-		outcomes[i] = o
-		admitted = admitted && (o.Status == limiter.Admitted || c.Shadow)
-	}
+	l := s.lock(charges)
+	defer s.unlock(&l)
+	var scratch [room]place
+	places, admitted := s.find(scratch[:0], charges, &l, now), true
 	for i := range charges {
 		c, p, o := &charges[i], &places[i], &outcomes[i]
-		if o.Status != limiter.Admitted || c.Cost == 0 || !admitted && !c.Shadow || repeat {
-			continue
+		p.decide(c, o, now, repeat)
+		admitted = admitted && (o.Status == limiter.Admitted || c.Shadow)
+		if p.shard == &s.strange && s.overflow != nil {
+			s.overflow()
 		}
-		charged = charged || !c.Shadow
-		next, d := p.state.take(c, now)
-		o.Charged, o.Made, o.At = true, !p.kept, now+d.Hold
-		p.keep(c, next, now)
-		o.Decision, o.Next = d, next.peek(c, now, 1)
-		o.AskAgain = o.Next.RetryAfter
+	}
+	swept := uint64(0)
+	for i := range charges {
+		c, p, o := &charges[i], &places[i], &outcomes[i]
+		switch {
+		case o.Status == limiter.Refused:
+			if p.kept && p.next != p.state { // re-anchored after a clock step, or measured by a changed limit
+				p.keep(&p.next, now.After(p.next.freshAfter(c, now)))
+			}
+		case o.Status != limiter.Admitted || c.Cost == 0 || repeat:
+		case !admitted && !c.Shadow:
+			o.Decision = p.state.peek(c, now, c.Cost)
+			o.At, o.AskAgain = now, 0
+		default:
+			charged = charged || !c.Shadow
+			if p.charge(c, o, now) && p.shard != &s.strange {
+				swept |= 1 << shardOf(&c.Counter)
+			}
+		}
+	}
+	for ; swept != 0; swept &= swept - 1 {
+		s.shards[bits.TrailingZeros64(swept)].sweep(now, sweepSteps)
 	}
 	return charged
+}
+
+// decide fills o as if c were alone, with the state after it in p.next.
+func (p *place) decide(c *limiter.Charge, o *limiter.Outcome, now limit.Micros, repeat bool) {
+	*o = limiter.Outcome{Status: limiter.Admitted, At: now}
+	if c.Cost == 0 || repeat || c.Algorithm == rule.SlidingLog { // a log takes its memory along when it is charged
+		o.Decision = p.state.peek(c, now, c.Cost)
+		p.next = p.state
+	} else {
+		p.next, o.Decision = p.state.take(c, now)
+	}
+	switch {
+	case repeat:
+		o.Decision.Allowed, o.Decision.RetryAfter = true, 0
+	case c.Existing && !p.kept:
+		o.Status = limiter.Unmade
+	case !o.Decision.Allowed:
+		o.Status, o.AskAgain = limiter.Refused, o.Decision.RetryAfter
+		if c.Algorithm == rule.SlidingLog && c.Cost > 0 && p.kept {
+			p.next, _ = p.state.take(c, now)
+		}
+	}
+}
+
+// charge makes a charge that decide admitted. It tells whether it made an entry.
+func (p *place) charge(c *limiter.Charge, o *limiter.Outcome, now limit.Micros) (added bool) {
+	if c.Algorithm == rule.SlidingLog {
+		p.next, o.Decision = p.state.take(c, now)
+	}
+	o.Charged, o.Made, o.At = true, !p.kept, now+o.Decision.Hold
+	added = p.keep(&p.next, now.After(o.Decision.ResetAfter))
+	if o.Decision.Remaining > 0 {
+		// What a call of cost 1 is answered at this instant follows from the decision.
+		o.Next = o.Decision
+		o.Next.Hold = 0
+		if c.Algorithm == rule.LeakyQueue {
+			o.Next.Hold = o.Decision.ResetAfter
+		}
+		return added
+	}
+	o.Next = p.next.peek(c, now, 1)
+	o.AskAgain = o.Next.RetryAfter
+	return added
 }
 
 // Refund is [limiter.Store.Refund].
@@ -148,12 +273,15 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 		defer ids.mu.Unlock()
 		ids.drop(call.ID)
 	}
-	locked := s.lock(call.Charges)
-	defer s.unlock(locked)
-	for i := range call.Charges {
-		c, o := &call.Charges[i], &call.Outcomes[i]
-		if p := s.find(c, call.Now); o.Charged && p.kept {
-			p.keep(c, p.state.refund(c, call.Now, o.At), call.Now)
+	l := s.lock(call.Charges)
+	defer s.unlock(&l)
+	var scratch [room]place
+	places := s.find(scratch[:0], call.Charges, &l, call.Now)
+	for i := range places {
+		c, o, p := &call.Charges[i], &call.Outcomes[i], &places[i]
+		if o.Charged && p.kept {
+			next := p.state.refund(c, call.Now, o.At)
+			p.keep(&next, call.Now.After(next.freshAfter(c, call.Now)))
 		}
 	}
 	return nil
@@ -161,11 +289,14 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 
 // Reset is [limiter.Store.Reset].
 func (s *Store) Reset(_ context.Context, call *limiter.Call) error {
-	locked := s.lock(call.Charges)
-	defer s.unlock(locked)
+	l := s.lock(call.Charges)
+	defer s.unlock(&l)
 	for i := range call.Charges {
-		name := call.Charges[i].Counter
-		delete(s.shards[shardOf(&name)].counters, name)
+		name := &call.Charges[i].Counter
+		sh := &s.shards[shardOf(name)]
+		if at := sh.find(name, s.hash(name)); at >= 0 {
+			sh.remove(at)
+		}
 	}
 	return nil
 }
@@ -175,49 +306,10 @@ func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {
 		s.shards[i].mu.Lock()
-		n += len(s.shards[i].counters)
+		n += s.shards[i].count
 		s.shards[i].mu.Unlock()
 	}
-	return n
-}
-
-// find is a counter with the place that it is kept at. The caller holds the shard's lock.
-func (s *Store) find(c *limiter.Charge, now limit.Micros) place {
-	p := place{shard: &s.shards[shardOf(&c.Counter)], name: c.Counter}
-	if _, ok := p.shard.counters[p.name]; !ok {
-		if over := len(p.shard.counters) - s.perShard; over >= 0 {
-			p.shard.sweep(now, over+sweepSteps)
-			if len(p.shard.counters) >= s.perShard {
-				p.name = c.Counter.Overflow()
-				if s.overflow != nil {
-					s.overflow()
-				}
-			}
-		}
-	}
-	if kept, ok := p.shard.counters[p.name]; ok && now < kept.until {
-		p.state, p.kept = kept.state, true
-	} else {
-		p.state = fresh(c, now)
-	}
-	return p
-}
-
-func (p *place) keep(c *limiter.Charge, next state, now limit.Micros) {
-	if _, ok := p.shard.counters[p.name]; !ok {
-		p.shard.sweep(now, sweepSteps)
-	}
-	p.shard.counters[p.name] = counter{state: next, until: now.After(next.freshAfter(c, now))}
-}
-
-// sweep looks at some entries, in random order, for ones that have expired.
-func (sh *shard) sweep(now limit.Micros, steps int) {
-	for name, c := range sh.counters {
-		if now >= c.until {
-			delete(sh.counters, name)
-		}
-		if steps--; steps == 0 {
-			return
-		}
-	}
+	s.strange.mu.Lock()
+	defer s.strange.mu.Unlock()
+	return n + s.strange.count
 }

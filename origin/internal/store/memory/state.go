@@ -11,7 +11,7 @@ import (
 type state struct {
 	algorithm  rule.Algorithm
 	a, b, c, d int64
-	log        *limit.SlidingLog
+	log        *limit.SlidingLog // nil for one that was never used
 }
 
 // fresh is the state of a counter that was never used.
@@ -21,8 +21,6 @@ func fresh(c *limiter.Charge, now limit.Micros) state {
 		return tokenBucket(limit.FullTokenBucket(c.Limit, now))
 	case rule.GCRA:
 		return gcra(limit.FullGCRA(c.Limit, now))
-	case rule.SlidingLog:
-		return state{algorithm: rule.SlidingLog, log: &limit.SlidingLog{}}
 	}
 	return state{algorithm: c.Algorithm}
 }
@@ -86,9 +84,12 @@ func (s *state) take(c *limiter.Charge, now limit.Micros) (next state, d limit.D
 		n, d := limit.LeakyQueue(s.leaky()).Take(c.Limit, now, c.Cost)
 		return leaky(s.algorithm, limit.LeakyBucket(n)), d
 	case rule.SlidingLog:
-		n, d := s.log.Take(c.Limit, now, c.Cost)
-		*s.log = n // a log's memory goes over to the next one
-		return *s, d
+		next = *s
+		if next.log == nil {
+			next.log = &limit.SlidingLog{}
+		}
+		*next.log, d = next.log.Take(c.Limit, now, c.Cost) // a log's memory goes over to the next one
+		return next, d
 	default:
 		n, d := s.slidingWindow().Take(c.Limit, now, c.Cost)
 		return slidingWindow(n), d
@@ -109,6 +110,9 @@ func (s *state) peek(c *limiter.Charge, now limit.Micros, cost int64) limit.Deci
 	case rule.LeakyQueue:
 		return limit.LeakyQueue(s.leaky()).Peek(c.Limit, now, cost)
 	case rule.SlidingLog:
+		if s.log == nil {
+			return limit.SlidingLog{}.Peek(c.Limit, now, cost)
+		}
 		return s.log.Peek(c.Limit, now, cost)
 	default:
 		return s.slidingWindow().Peek(c.Limit, now, cost)
