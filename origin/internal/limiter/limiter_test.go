@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -17,6 +16,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/origin/internal/store/decorate"
+	"github.com/weirproject/weir/origin/internal/store/fault"
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
@@ -30,50 +30,40 @@ type world struct {
 	metrics *telemetry.Metrics
 	logged  *strings.Builder
 
-	now    limit.Micros
-	memory *memory.Store
-	local  *memory.Store
-	calls  int                      // of the store
-	fault  error                    // what the store answers instead, if not nil
-	spoilt map[limiter.Counter]bool // counters that hold a foreign value
-	seen   []limiter.Counter        // of the last call
-	lag    limit.Micros             // of one call to the store
-	mu     sync.Mutex
+	now   limit.Micros
+	store *fault.Store // in front of the memory store
+	local *memory.Store
+	calls int               // of the store, to take
+	seen  []limiter.Counter // of the last one
+	lag   limit.Micros      // of one call to the store
+	hang  limiter.Store     // if not nil, asked in place of store
+	mu    sync.Mutex
 }
 
-func (w *world) Refund(ctx context.Context, c *limiter.Call) error { return w.memory.Refund(ctx, c) }
-func (w *world) Reset(ctx context.Context, c *limiter.Call) error  { return w.memory.Reset(ctx, c) }
+func (w *world) Refund(ctx context.Context, c *limiter.Call) error { return w.store.Refund(ctx, c) }
+func (w *world) Reset(ctx context.Context, c *limiter.Call) error  { return w.store.Reset(ctx, c) }
 
+// Take decides by the world's time in the middle of its lag, as a store with a clock of its own.
 func (w *world) Take(ctx context.Context, call *limiter.Call) error {
-	charges, outcomes := call.Charges, call.Outcomes
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.calls++
-	w.now += w.lag / 2
-	defer func() { w.now += w.lag / 2 }()
-	if w.fault != nil {
-		return w.fault
-	}
 	w.seen = w.seen[:0]
-	asked := append([]limiter.Charge(nil), charges...)
-	foreign := false
-	for i, c := range charges {
-		w.seen = append(w.seen, c.Counter)
-		if w.spoilt[c.Counter] {
-			foreign, asked[i].Cost = true, 0
-		}
+	for i := range call.Charges {
+		w.seen = append(w.seen, call.Charges[i].Counter)
 	}
-	for i := range asked {
-		if foreign {
-			asked[i].Cost = 0 // a foreign value admits nothing, so nothing is charged
-		}
+	w.now += w.lag / 2
+	at := *call
+	at.Now = w.now
+	w.mu.Unlock()
+	var err error
+	if w.hang != nil {
+		err = w.hang.Take(ctx, &at)
+	} else {
+		err = w.store.Take(ctx, &at)
 	}
-	err := w.memory.Take(ctx, &limiter.Call{Now: w.now, Charges: asked, Outcomes: outcomes})
-	for i, c := range charges {
-		if w.spoilt[c.Counter] {
-			outcomes[i] = limiter.Outcome{Status: limiter.Foreign}
-		}
-	}
+	w.mu.Lock()
+	w.now += w.lag / 2
+	w.mu.Unlock()
 	return err
 }
 
@@ -86,13 +76,18 @@ func release(t *testing.T, text string) *rules.Release {
 	return r
 }
 
-func newWorld(t *testing.T, text string) *world {
+func newWorld(t *testing.T, text string, with ...func(*limiter.Options)) *world {
 	w := &world{t: t, now: 1000 * limit.Hour, metrics: telemetry.New(), logged: &strings.Builder{},
-		memory: memory.New(10_000, nil), local: memory.New(10_000, nil), spoilt: map[limiter.Counter]bool{}}
-	w.limiter = limiter.New(limiter.Options{
+		store: fault.New(memory.New(10_000, nil)), local: memory.New(10_000, nil)}
+	o := limiter.Options{
 		Store: decorate.Metered(w, w.metrics), Fallback: w.local, Secret: []byte(strings.Repeat("s", 32)),
 		Now: w.clock, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.logged, nil)),
-	}, release(t, text))
+	}
+	for _, set := range with {
+		set(&o)
+	}
+	w.limiter = limiter.New(o, release(t, text))
+	t.Cleanup(w.limiter.Close)
 	return w
 }
 
@@ -343,7 +338,7 @@ rules:
 
 func TestWithoutAStoreEachRuleAnswersByItsMode(t *testing.T) {
 	w := newWorld(t, modes)
-	w.fault = &limiter.StoreError{Reason: "deadline", Err: errors.New("too late")}
+	w.store.Inject(fault.Fault{Reason: "deadline"})
 	a := key("a", "t")
 	if n := w.admitted(10, a, "/local"); n != 3 {
 		t.Errorf("local: %d of 10 at 3/h", n)
@@ -366,7 +361,7 @@ func TestWithoutAStoreEachRuleAnswersByItsMode(t *testing.T) {
 		t.Error("decisions are not counted by what answered")
 	}
 	// The store is back: the shared counters are the truth at once, and know of nothing.
-	w.fault = nil
+	w.store.Heal()
 	if n := w.admitted(10, a, "/local"); n != 3 {
 		t.Errorf("after recovery: %d of 10 at 3/h", n)
 	}
@@ -387,7 +382,7 @@ rules:
 `)
 	for _, path := range []string{"/local", "/open", "/closed"} {
 		w.check(limiter.Request{Caller: key("a", ""), Method: "GET", Path: path, Peek: true})
-		w.spoilt[w.seen[0]] = true
+		w.store.Spoil(w.seen[0])
 	}
 	a := key("a", "")
 	if v := w.get(a, "/closed"); v.Allowed || v.Code != header.LimiterUnavailable {
@@ -417,7 +412,7 @@ rules:
 `)
 	w.admitted(1, from("192.0.2.1"), "/") // uses up full for this address
 	w.check(limiter.Request{Caller: identity.Caller{Key: &keys.Key{ID: "a"}, Address: netip.MustParseAddr("192.0.2.50")}, Method: "GET", Path: "/", Peek: true})
-	w.spoilt[w.seen[0]] = true
+	w.store.Spoil(w.seen[0])
 	w.limiter.Use(w.limiter.Release()) // forget refusals, so that the store is asked
 	for range 20 {
 		w.limiter.Use(w.limiter.Release())
