@@ -39,7 +39,8 @@ type Held struct {
 	former Counter
 }
 
-// Holding are the counters of a caller under all rules, or those that a request q meets if it is not zero, as they stand.
+// Holding are the counters of a caller under all rules, or those that a request q meets if it is not zero, as they stand,
+// in the order of the rule set.
 // Nothing is charged or made. More than [MaxHeld] are an error. Rules that do not limit the caller have none.
 func (l *Limiter) Holding(ctx context.Context, who identity.Caller, q rule.Request) ([]Held, error) {
 	p := l.plan.Load()
@@ -52,7 +53,9 @@ func (l *Limiter) Holding(ctx context.Context, who identity.Caller, q rule.Reque
 		f.caller.User = userName(who.User)
 	}
 	if q.Method != "" || q.Path != "" {
-		for _, m := range p.release.Set.Match(rule.Origin, q, nil) {
+		matched := p.release.Set.Match(rule.Origin, q, nil)
+		slices.SortFunc(matched, func(a, b rule.Matched) int { return int(a.Rule.Index) - int(b.Rule.Index) })
+		for _, m := range matched {
 			f.add(&m.Rule, []string{m.Pattern}, []string{rule.EndpointMethod(q.Method)})
 		}
 	} else {
@@ -108,6 +111,7 @@ func (f *finder) add(r *rule.Rule, patterns, only []string) {
 				patterns = append(patterns, p.Path)
 			}
 		}
+		slices.Sort(patterns)
 		only = endpointMethods(r)
 	}
 	for _, pattern := range patterns {
@@ -181,18 +185,9 @@ func (l *Limiter) look(ctx context.Context, p *plan, held []Held, charges []Char
 	for i := range held {
 		h, o := &held[i], &outcomes[i]
 		_, h.Penalised = l.penalties.Standing(h.Counter, now)
-		h.DenyCached = p.remembers(h.Counter, now)
+		h.DenyCached = p.deny.Refuses(h.Counter, 1, now)
 		if h.Err = err; err == nil {
 			h.Decision, h.Status, h.Err = o.Decision, o.Status, o.Err
 		}
 	}
-}
-
-// remembers tells whether the deny cache would refuse a call of cost 1.
-func (p *plan) remembers(c Counter, now limit.Micros) bool {
-	_, pass, refused := p.deny.Enter(c, 1, now)
-	if !refused {
-		p.deny.Leave(c, pass)
-	}
-	return refused
 }

@@ -58,8 +58,8 @@ func (r *Request) check() error {
 type Verdict struct {
 	Allowed bool
 	Code    header.Code // why not: [header.RateLimited], or [header.LimiterUnavailable] for a rule that fails closed
-	// Views are the decisions of the enforced rules that were asked, in the order of the rule set. Rules found exhausted
-	// in memory are the only ones in it then.
+	// Views are the decisions of the enforced rules that were asked. Rules found exhausted in memory are the only ones in it
+	// then.
 	Views []header.View
 	// Deciding is the view that headers and body show: the refusing one with the longest wait, else the tightest; -1
 	// where no rule applied.

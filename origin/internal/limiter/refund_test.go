@@ -1,0 +1,210 @@
+package limiter_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/weirproject/weir/origin/internal/identity"
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/fault"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+const tenPerHour = "version: 1\nrules:\n- {name: r, where: origin, by: [key], limit: 10/1h}\n"
+
+// with makes a call of a with more to it than its path.
+func (w *world) with(c identity.Caller, set func(*limiter.Request)) limiter.Verdict {
+	r := limiter.Request{Caller: c, Method: "GET", Path: "/"}
+	set(&r)
+	return w.check(r)
+}
+
+func refundable(r *limiter.Request) { r.Refundable = true }
+
+func TestARefundGivesBackWhatWasChargedOnce(t *testing.T) {
+	var told []limiter.Counter
+	w := newWorld(t, tenPerHour, func(o *limiter.Options) { o.Announce = func(c []limiter.Counter) { told = append(told, c...) } })
+	a := key("a", "")
+	if v := w.get(a, "/"); v.Receipt != nil {
+		t.Error("a call that nobody will refund has a receipt")
+	}
+	w.admitted(8, a, "/")
+	last := w.with(a, refundable)
+	if w.get(a, "/").Allowed || last.Receipt == nil {
+		t.Fatal("the tenth call was not the last")
+	}
+	for range 2 { // the second does nothing
+		if err := w.limiter.Refund(t.Context(), last.Receipt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What was remembered is forgotten: the store is asked, here and elsewhere.
+	if n := w.admitted(5, a, "/"); n != 1 {
+		t.Errorf("%d calls after the refund of one", n)
+	}
+	if len(told) != 1 || told[0] != w.seen[0] {
+		t.Errorf("told %q", told)
+	}
+	if w.with(a, refundable).Receipt != nil {
+		t.Error("a refused call has a receipt")
+	}
+	if err := w.limiter.Refund(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARefundIsOfTheStoreThatCharged(t *testing.T) {
+	w := newWorld(t, tenPerHour)
+	a := key("a", "")
+	w.store.Inject(fault.Fault{Reason: "busy"})
+	v := w.with(a, refundable)
+	w.admitted(20, a, "/")
+	if err := w.limiter.Refund(t.Context(), v.Receipt); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.admitted(5, a, "/"); n != 1 {
+		t.Errorf("the fallback admits %d after the refund of one", n)
+	}
+	w.store.Heal()
+	v = w.with(a, refundable)
+	w.store.Inject(fault.Fault{Reason: "busy", On: fault.Refund})
+	if err := w.limiter.Refund(t.Context(), v.Receipt); err == nil {
+		t.Error("a refund that failed is told as done")
+	}
+}
+
+// A queue's call that is not made any more leaves its place to the next.
+func TestAHeldCallHasAReceipt(t *testing.T) {
+	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [key], algorithm: leaky-queue, limit: 10/1s, burst: 3}\n")
+	a := key("a", "")
+	for i, want := range []limit.Micros{0, 100 * limit.Millisecond, 200 * limit.Millisecond} {
+		v := w.get(a, "/")
+		if !v.Allowed || v.Hold != want || (v.Receipt != nil) != (i > 0) {
+			t.Fatalf("call %d: %+v", i, v)
+		}
+		if i == 2 {
+			if err := w.limiter.Refund(t.Context(), v.Receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if v := w.get(a, "/"); !v.Allowed || v.Hold != 200*limit.Millisecond {
+		t.Errorf("the place was not given back: %+v", v)
+	}
+	if v := w.get(a, "/"); v.Allowed {
+		t.Error("a fourth call fits a queue of three")
+	}
+}
+
+func id(id string) func(*limiter.Request) { return func(r *limiter.Request) { r.ID = id } }
+
+func TestARepeatedCallIsChargedOnceEvenAtTheLimit(t *testing.T) {
+	w := newWorld(t, tenPerHour)
+	a := key("a", "")
+	for i := range 10 {
+		for range 3 {
+			if v := w.with(a, id(fmt.Sprint(i))); !v.Allowed || v.Views[0].Decision.Remaining != int64(9-i) {
+				t.Fatalf("call %d: %+v", i, v)
+			}
+		}
+	}
+	if w.with(a, id("other")).Allowed || w.get(a, "/").Allowed {
+		t.Error("an eleventh call passed")
+	}
+	if v := w.with(a, id("9")); !v.Allowed || !v.Views[0].Decision.Allowed || v.Views[0].Decision.RetryAfter != 0 {
+		t.Errorf("the tenth, repeated when all are refused: %+v", v)
+	}
+	// An id is its caller's, and that of one call.
+	if w.with(user("i", "t", "a"), id("9")); w.decisions("r", "deny", "store") < 1 {
+		t.Error("no refusal is counted")
+	}
+	if n := w.admitted(10, key("b", ""), "/"); n != 10 {
+		t.Errorf("another key: %d of 10", n)
+	}
+	if w.with(key("b", ""), id("9")).Allowed {
+		t.Error("another caller's id let a call pass")
+	}
+	w.now += limiter.IDKept + limit.Second
+	if w.with(a, id("9")).Allowed {
+		t.Error("an id is remembered for longer than said")
+	}
+}
+
+// An id must not be a ticket for other calls than the one it was given for.
+func TestAnIDLetsNoOtherCallPass(t *testing.T) {
+	w := newWorld(t, `
+version: 1
+rules:
+- {name: r, where: origin, by: [key], limit: 10/1h}
+- {name: s, where: origin, by: [key, endpoint], match: {paths: [/b]}, limit: 1/1h}
+`)
+	a := key("a", "")
+	w.with(a, id("x"))
+	w.with(a, func(r *limiter.Request) { r.ID, r.Cost = "x", 4 })
+	w.with(a, func(r *limiter.Request) { r.ID, r.Path = "x", "/b" })
+	if n := w.left(a); n != 10-1-4-1 {
+		t.Errorf("%d left after calls of 1, 4 and 1 under one id", n)
+	}
+}
+
+func TestParallelRepeatsAreChargedOnce(t *testing.T) {
+	w := newWorld(t, tenPerHour)
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			if !w.with(key("a", ""), id("x")).Allowed {
+				t.Error("a repeat was refused")
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.left(key("a", "")); n != 9 {
+		t.Errorf("%d left of 10 after one call, repeated 99 times", n)
+	}
+}
+
+func TestAResetFreesACallerEverywhere(t *testing.T) {
+	var told []limiter.Counter
+	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [key], limit: 3/1h, penalty: {after: 1, ceiling: 10m, decay: 1m}}\n",
+		func(o *limiter.Options) { o.Announce = func(c []limiter.Counter) { told = append(told, c...) } })
+	a := key("a", "")
+	last := w.with(a, refundable)
+	w.admitted(9, a, "/")
+	held, err := w.limiter.Holding(t.Context(), a, noRequest)
+	if err != nil || len(held) != 1 || !held[0].DenyCached || !held[0].Penalised || held[0].Decision.Allowed {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	// A refund does not clear a penalty, here or elsewhere.
+	if err := w.limiter.Refund(t.Context(), last.Receipt); err != nil || len(told) != 0 || w.get(a, "/").Allowed {
+		t.Errorf("%v, told %q", err, told)
+	}
+	if err := w.limiter.Reset(t.Context(), held[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.admitted(9, a, "/"); n != 3 || len(told) != 1 || told[0] != held[0].Counter {
+		t.Errorf("%d of 9 after a reset, told %q", n, told)
+	}
+	w.store.Inject(fault.Fault{Reason: "busy", On: fault.Reset})
+	if err := w.limiter.Reset(t.Context(), held[0]); err == nil || len(told) != 1 {
+		t.Errorf("a reset that failed: %v, told %q", err, told)
+	}
+}
+
+// Another process reset or refunded it.
+func TestForgettingACounterAsksTheStoreAgain(t *testing.T) {
+	w := newWorld(t, tenPerHour)
+	a := key("a", "")
+	w.admitted(20, a, "/")
+	c := w.counters(a, "/")[0]
+	if err := w.store.Reset(t.Context(), &limiter.Call{Charges: []limiter.Charge{{Counter: c}}, Outcomes: make([]limiter.Outcome, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if w.get(a, "/").Allowed {
+		t.Fatal("the store was asked before it was told to")
+	}
+	w.limiter.Forget(c)
+	if n := w.admitted(20, a, "/"); n != 10 {
+		t.Errorf("%d of 20", n)
+	}
+}
