@@ -151,8 +151,9 @@ bench-edge: tools build build/empty.wasm ## CPU of a request in one Envoy worker
 	@go test -run '^$$' -bench 'Decide|Install|Decode' -benchtime 300ms ./edge ./shared/bundle
 	@go test -run '^$$' -bench '^BenchmarkEdge$$' -benchtime 1x -timeout 20m ./e2e/benchedge -rounds $(ROUNDS) -requests $(REQUESTS)
 
-bench-peers: ## The algorithms beside throttled, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
+bench-peers: ## The algorithms and the memory store beside throttled, go-limiter, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
 	@cd shared/limit/internal/peers && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) .
+	@cd origin/internal/store/memory/internal/peers && go test && go test -run '^$$' -bench '$(BENCH)' -benchtime 1x .
 
 # Of plugin/, only abi differs between the targets.
 lint: ## gofmt, go vet for both targets, staticcheck

@@ -97,7 +97,7 @@ func (s *Store) unlock(l *locked) {
 // place is where a counter is kept, with its state.
 type place struct {
 	shard *shard
-	name  limiter.Counter // an overflow counter's, or the charge's own
+	name  *limiter.Counter // the charge's own, or an overflow counter's
 	hash  uint32
 	at    int  // its entry's number, -1 for none
 	kept  bool // it has a state that is not over
@@ -114,9 +114,9 @@ func (s *Store) find(places []place, charges []limiter.Charge, l *locked, now li
 	for i := range charges {
 		c := &charges[i]
 		n := shardOf(&c.Counter)
-		places = append(places, place{shard: &s.shards[n], name: c.Counter, hash: s.hash(&c.Counter)})
+		places = append(places, place{shard: &s.shards[n], name: &c.Counter, hash: s.hash(&c.Counter)})
 		p := &places[i]
-		if p.at = p.shard.find(&p.name, p.hash); p.at < 0 && !c.Existing && p.shard.count >= s.perShard {
+		if p.at = p.shard.find(p.name, p.hash); p.at < 0 && !c.Existing && p.shard.count >= s.perShard {
 			full |= 1 << n
 		}
 	}
@@ -124,12 +124,7 @@ func (s *Store) find(places []place, charges []limiter.Charge, l *locked, now li
 		s.makeRoom(places, charges, full, l, now)
 	}
 	for i := range places {
-		c, p := &charges[i], &places[i]
-		if p.at >= 0 && now < p.shard.at(p.at).until {
-			p.state, p.kept = p.shard.load(p.at), true
-		} else {
-			p.state = fresh(c, now)
-		}
+		places[i].load(&charges[i], now)
 	}
 	return places
 }
@@ -141,16 +136,16 @@ func (s *Store) makeRoom(places []place, charges []limiter.Charge, full uint64, 
 	}
 	for i := range places {
 		p := &places[i]
-		if p.at = p.shard.find(&p.name, p.hash); p.at >= 0 || charges[i].Existing || p.shard.count < s.perShard {
+		if p.at = p.shard.find(p.name, p.hash); p.at >= 0 || charges[i].Existing || p.shard.count < s.perShard {
 			continue
 		}
 		if !l.strange {
 			s.strange.mu.Lock()
 			l.strange = true
 		}
-		p.shard, p.name = &s.strange, p.name.Overflow()
-		p.hash = s.hash(&p.name)
-		p.at = p.shard.find(&p.name, p.hash)
+		name := p.name.Overflow()
+		p.shard, p.name, p.hash = &s.strange, &name, s.hash(&name)
+		p.at = p.shard.find(p.name, p.hash)
 	}
 }
 
@@ -158,10 +153,10 @@ func (s *Store) makeRoom(places []place, charges []limiter.Charge, full uint64, 
 // nothing is swept before all are kept.
 func (p *place) keep(s *state, until limit.Micros) (made bool) {
 	if p.at < 0 {
-		p.at, made = p.shard.find(&p.name, p.hash), true // a call may name a counter twice
+		p.at, made = p.shard.find(p.name, p.hash), true // a call may name a counter twice
 	}
 	if p.at < 0 {
-		p.at = p.shard.add(&p.name, p.hash)
+		p.at = p.shard.add(p.name, p.hash)
 	}
 	p.shard.keep(p.at, s, until)
 	return made
@@ -200,26 +195,24 @@ func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 	swept := uint64(0)
 	for i := range charges {
 		c, p, o := &charges[i], &places[i], &outcomes[i]
-		switch {
-		case o.Status == limiter.Refused:
-			if p.kept && p.next != p.state { // re-anchored after a clock step, or measured by a changed limit
-				p.keep(&p.next, now.After(p.next.freshAfter(c, now)))
-			}
-		case o.Status != limiter.Admitted || c.Cost == 0 || repeat:
-		case !admitted && !c.Shadow:
-			o.Decision = p.state.peek(c, now, c.Cost)
-			o.At, o.AskAgain = now, 0
-		default:
-			charged = charged || !c.Shadow
-			if p.charge(c, o, now) && p.shard != &s.strange {
-				swept |= 1 << shardOf(&c.Counter)
-			}
+		if p.settle(c, o, now, admitted || c.Shadow, repeat) && p.shard != &s.strange {
+			swept |= 1 << shardOf(&c.Counter)
 		}
+		charged = charged || o.Charged && !c.Shadow
 	}
 	for ; swept != 0; swept &= swept - 1 {
 		s.shards[bits.TrailingZeros64(swept)].sweep(now, sweepSteps)
 	}
 	return charged
+}
+
+// load reads the state of a counter that was found.
+func (p *place) load(c *limiter.Charge, now limit.Micros) {
+	if p.at >= 0 && now < p.shard.at(p.at).until {
+		p.state, p.kept = p.shard.load(p.at), true
+	} else {
+		p.state = fresh(c, now)
+	}
 }
 
 // decide fills o as if c were alone, with the state after it in p.next.
@@ -242,6 +235,23 @@ func (p *place) decide(c *limiter.Charge, o *limiter.Outcome, now limit.Micros, 
 			p.next, _ = p.state.take(c, now)
 		}
 	}
+}
+
+// settle writes what decide found: the charge if it is to be made, nothing else but what a clock step or a changed limit
+// asks for. It tells whether it made an entry.
+func (p *place) settle(c *limiter.Charge, o *limiter.Outcome, now limit.Micros, admitted, repeat bool) (added bool) {
+	switch {
+	case o.Status == limiter.Refused:
+		if p.kept && p.next != p.state {
+			p.keep(&p.next, now.After(p.next.freshAfter(c, now)))
+		}
+	case o.Status != limiter.Admitted || c.Cost == 0 || repeat:
+	case !admitted:
+		o.Decision = p.state.peek(c, now, c.Cost)
+	default:
+		return p.charge(c, o, now)
+	}
+	return false
 }
 
 // charge makes a charge that decide admitted. It tells whether it made an entry.
