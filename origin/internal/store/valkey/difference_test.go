@@ -164,7 +164,7 @@ func (f *live) lives(key string, ms, sent int64, what string) {
 	if f.library == withClock {
 		until -= spare
 	}
-	if until < sent-1+ms || until > time.Now().UnixMilli()+ms {
+	if until < sent+ms || until > time.Now().UnixMilli()+ms {
 		f.t.Fatalf("%s: it is kept for %d ms from the call on, want %d", what, until-sent, ms)
 	}
 }

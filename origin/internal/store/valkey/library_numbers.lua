@@ -36,9 +36,10 @@ end
 local function divide_large(a, b, plus, c)
   local p, rest_p = product(a, b)
   local q = floor((p + plus) / c)
-  if q >= EXACT then
+  if q >= EXACT + 8 then
     return HUGE, 0
   end
+  q = min(q, EXACT - 1) -- it may be off by a few
   local o, rest_o = product(q, c)
   local d = p - o
   local back = d - p
@@ -59,7 +60,9 @@ local function divide_large(a, b, plus, c)
   end
   while high > c_high or high == c_high and low >= c_low do
     q, high, low = q + 1, high - c_high, low - c_low
-    if low < 0 then
+    if q == EXACT then
+      return HUGE, 0
+    elseif low < 0 then
       high, low = high - 1, low + HALF
     end
   end
