@@ -1,7 +1,13 @@
 package config_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	encoding "encoding/pem"
 	"flag"
+	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -133,5 +139,73 @@ func TestAShortSecretIsRefused(t *testing.T) {
 	}
 	if _, err := config.Load(file, none); err == nil || !strings.Contains(err.Error(), "at least 32") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// pem writes a certificate with its key, and gives their files.
+func pem(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*encoding.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+		if err := os.WriteFile(path, encoding.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func TestAClusterBehindTLSIsRead(t *testing.T) {
+	file := write(t, "weir.yaml", `
+upstream: http://127.0.0.1:9000
+store:
+  url: valkeys://h1,h2:7001,[2001:db8::1]:7002
+  cluster: true
+  strategy: commands
+  username: weir
+  password-file: password
+  tls: {ca: cert.pem, cert: cert.pem, key: key.pem, server-name: valkey.internal}
+secrets: {counter: [new, old], switch-at: 2027-01-31T12:00:00+01:00}
+`)
+	dir := filepath.Dir(file)
+	pem(t, dir)
+	for name, content := range map[string]string{"password": "first\n", "new": strings.Repeat("n", 32), "old": strings.Repeat("o", 40)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := config.Load(file, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := c.Store.Valkey
+	if v.Shown() != "valkeys://h1:6379,h2:7001,[2001:db8::1]:7002 (cluster)" || !v.Cluster || v.Strategy != "commands" || v.TLS.ServerName != "valkey.internal" || v.TLS.RootCAs == nil {
+		t.Errorf("%+v", v)
+	}
+	if pair, err := v.TLS.GetClientCertificate(nil); err != nil || len(pair.Certificate) != 1 {
+		t.Errorf("client certificate: %v", err)
+	}
+	if string(c.Secrets.Counter) != strings.Repeat("n", 32) || string(c.Secrets.Former) != strings.Repeat("o", 40) || !c.Secrets.SwitchAt.Equal(time.Date(2027, 1, 31, 11, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v", c.Secrets)
+	}
+	for _, want := range []string{"first", "second"} { // a password that changes needs no restart
+		if user, password, err := v.Credentials(); user != "weir" || password != want || err != nil {
+			t.Errorf("%q, %q, %v; want %q", user, password, err, want)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "password"), []byte("second"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
