@@ -53,3 +53,6 @@ func ruleBytes(name string, algorithm rule.Algorithm, window limit.Micros) (r [r
 
 // maxRuleName is how long a rule's name is at most.
 const maxRuleName = 63
+
+// PrincipalHash is the part of the name that stands for who is counted, as logs show it.
+func (c Counter) PrincipalHash() string { return string(c[slotSize+ruleSize:]) }

@@ -32,9 +32,10 @@ type Held struct {
 	Basis           rule.Basis  // what Limit was taken from
 	Decision        limit.Decision
 	Status          Status
-	Penalised       bool  // a penalty keeps up a refusal, on this process
-	DenyCached      bool  // a refusal is remembered, on this process
-	Err             error // the store could not be asked: Decision and Status mean nothing
+	Penalised       bool         // a penalty keeps up a refusal, on this process
+	PenaltyLeft     limit.Micros // for how long
+	DenyCached      bool         // a refusal is remembered, on this process
+	Err             error        // the store could not be asked: Decision and Status mean nothing
 
 	former Counter
 }
@@ -184,7 +185,8 @@ func (l *Limiter) look(ctx context.Context, p *plan, held []Held, charges []Char
 	err := l.o.Store.Take(ctx, &Call{Now: now, Charges: charges, Outcomes: outcomes})
 	for i := range held {
 		h, o := &held[i], &outcomes[i]
-		_, h.Penalised = l.penalties.Standing(h.Counter, now)
+		penalty, stands := l.penalties.Standing(h.Counter, now)
+		h.Penalised, h.PenaltyLeft = stands, penalty.RetryAfter
 		h.DenyCached = p.deny.Refuses(h.Counter, 1, now)
 		if h.Err = err; err == nil {
 			h.Decision, h.Status, h.Err = o.Decision, o.Status, o.Err
