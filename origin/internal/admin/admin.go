@@ -1,4 +1,4 @@
-// Package admin is the door for operators: metrics, health.
+// Package admin is the door for operators: metrics, health, counters.
 package admin
 
 import (
@@ -45,9 +45,14 @@ type Content struct {
 }
 
 // New is the handler of the admin port. /healthz answers 200 while the process runs at all; /readyz answers 200 while it
-// can take requests, else 503, with a [Readiness] as JSON in either case.
-func New(registry *prometheus.Registry, readiness func() Readiness) http.Handler {
+// can take requests, else 503, with a [Readiness] as JSON in either case. What is below /counters is for the handler of that
+// name, nil for none.
+func New(registry *prometheus.Registry, readiness func() Readiness, counters http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	if counters != nil {
+		mux.Handle("/counters", counters)
+		mux.Handle("/counters/", counters)
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "alive")
@@ -64,7 +69,7 @@ func New(registry *prometheus.Registry, readiness func() Readiness) http.Handler
 		_ = encoder.Encode(r)        // a client that is gone reads nothing
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "Weir origin\n\n/metrics  for Prometheus\n/healthz  200 while the process runs\n/readyz   200 while it can take requests, with what stands how\n")
+		fmt.Fprint(w, "Weir origin\n\n/metrics  for Prometheus\n/healthz  200 while the process runs\n/readyz   200 while it can take requests, with what stands how\n/counters what holds a caller back: weir counters --help\n")
 	})
 	return mux
 }

@@ -29,7 +29,7 @@ func TestReadyMeansCanTakeRequests(t *testing.T) {
 		"degraded": {admin.Readiness{Ready: true, Degraded: true, Store: admin.Store{Kind: "valkey"}, Rules: admin.Content{File: "r", Content: "abc", Count: 3, Error: "r:1:1: want <calls>/<time>"}}, 200},
 		"draining": {admin.Readiness{Draining: true, Store: admin.Store{Kind: "memory", Up: true}}, 503},
 	} {
-		w := get(admin.New(telemetry.New().Registry, func() admin.Readiness { return c.r }), "GET", "/readyz")
+		w := get(admin.New(telemetry.New().Registry, func() admin.Readiness { return c.r }, nil), "GET", "/readyz")
 		var got admin.Readiness
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != c.code || !reflect.DeepEqual(got, c.r) || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s, %v", name, w.Code, w.Body, err)
@@ -41,14 +41,14 @@ func TestReadyMeansCanTakeRequests(t *testing.T) {
 }
 
 func TestAliveIsToldApartFromReady(t *testing.T) {
-	h := admin.New(telemetry.New().Registry, func() admin.Readiness { return admin.Readiness{Draining: true} })
+	h := admin.New(telemetry.New().Registry, func() admin.Readiness { return admin.Readiness{Draining: true} }, nil)
 	if w := get(h, "GET", "/healthz"); w.Code != 200 {
 		t.Errorf("a draining process is called dead: %d", w.Code)
 	}
 }
 
 func TestNothingCanBeChangedHere(t *testing.T) {
-	h := admin.New(telemetry.New().Registry, func() admin.Readiness { return admin.Readiness{Ready: true} })
+	h := admin.New(telemetry.New().Registry, func() admin.Readiness { return admin.Readiness{Ready: true} }, nil)
 	for _, path := range []string{"/metrics", "/healthz", "/readyz", "/"} {
 		for _, method := range []string{"POST", "PUT", "DELETE"} {
 			if w := get(h, method, path); w.Code != http.StatusMethodNotAllowed {
@@ -66,7 +66,7 @@ func TestMetricsAreThereBeforeTheFirstCall(t *testing.T) {
 	m.Rule("per-key")
 	m.SetRelease(0, "abc")
 	m.SetRelease(0, "def")
-	text := get(admin.New(m.Registry, nil), "GET", "/metrics").Body.String()
+	text := get(admin.New(m.Registry, nil, nil), "GET", "/metrics").Body.String()
 	for _, line := range []string{
 		`weir_decisions_total{outcome="deny",rule="per-key",source="store"} 0`,
 		`weir_deny_cache_total{result="hit"} 0`,

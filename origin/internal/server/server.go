@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/admin"
 	"github.com/weirproject/weir/origin/internal/config"
+	"github.com/weirproject/weir/origin/internal/counters"
 	"github.com/weirproject/weir/origin/internal/gateway"
 	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/origin/internal/keys"
@@ -96,7 +97,8 @@ func (s *Server) open() error {
 		}
 	}
 	if s.config.Roles.Admin {
-		return s.listen("admin", s.config.Listen.Admin, admin.New(s.metrics.Registry, s.Readiness))
+		held := counters.New(counters.Options{Limiter: s.limiter, Keys: s.table, Log: s.log})
+		return s.listen("admin", s.config.Listen.Admin, admin.New(s.metrics.Registry, s.Readiness, held))
 	}
 	return nil
 }
