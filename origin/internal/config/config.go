@@ -33,6 +33,8 @@ type Config struct {
 	Roles    Roles
 	Listen   Listen
 	Upstream *url.URL // of the API behind the gateway; nil if not given, which that role does not allow
+	Gateway  Gateway
+	TLS      *TLS // of the gateway's port; nil: clear text
 	Store    Store
 	Trust    Trust
 	Rules    string // file of the rules
@@ -48,10 +50,11 @@ type Listen struct{ Gateway, Admin string }
 
 // Trust says whose word about a request counts.
 type Trust struct {
-	Edges []netip.Prefix // peers whose x-weir-address is believed
+	Edges     []netip.Prefix // peers whose x-weir-address is believed
+	EdgeNames []string       // DNS names and URIs of certificates, whose peers are believed too
 }
 
-// Believes tells whether a peer is an edge.
+// Believes tells whether a peer is an edge by its address.
 func (t Trust) Believes(peer netip.Addr) bool {
 	for _, p := range t.Edges {
 		if p.Contains(peer) {

@@ -71,7 +71,7 @@ func TestAShortFileGetsUsefulDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.Roles.Gateway || !c.Roles.Admin || c.Listen.Gateway != "127.0.0.1:8081" || c.Listen.Admin != "127.0.0.1:8084" || c.Store.Valkey != nil ||
-		c.Store.Deadline != 10*time.Millisecond || c.Rules != filepath.Join(filepath.Dir(file), "weir.rules.yaml") || c.Keys != "" || c.Upstream.Host != "127.0.0.1:9000" {
+		c.Store.Deadline != 10*time.Millisecond || c.Gateway != (config.Gateway{UpstreamTimeout: time.Minute}) || c.TLS != nil || c.Rules != filepath.Join(filepath.Dir(file), "weir.rules.yaml") || c.Keys != "" || c.Upstream.Host != "127.0.0.1:9000" {
 		t.Errorf("%+v", c)
 	}
 	if c.Trust.Believes(netip.MustParseAddr("127.0.0.1")) {

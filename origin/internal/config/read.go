@@ -28,10 +28,10 @@ type reader struct {
 
 func newReader(doc *document.Document, folder string, lookupEnv func(string) (string, bool)) *reader {
 	r := &reader{doc: doc, folder: folder, lookupEnv: lookupEnv}
-	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "store", "trust", "rules", "keys", "secrets")
+	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "upstream-timeout", "retry-jitter", "tls", "store", "trust", "rules", "keys", "secrets")
 	r.listen = r.root.Get("listen").FieldsBut(laterRoles, "gateway", "admin")
 	r.store = r.root.Get("store").Fields("url", "cluster", "strategy", "deadline", "username", "password-file", "tls")
-	r.trust = r.root.Get("trust").Fields("edges")
+	r.trust = r.root.Get("trust").Fields("edges", "edge-names")
 	r.secrets = r.root.Get("secrets").Fields("counter", "switch-at")
 	return r
 }
@@ -48,6 +48,8 @@ func (r *reader) config() Config {
 	for i, s := range r.list(r.trust.Get("edges"), "WEIR_TRUST_EDGES") {
 		c.Trust.Edges = append(c.Trust.Edges, r.prefix(s, "trust.edges["+strconv.Itoa(i)+"]"))
 	}
+	c.Gateway, c.TLS = r.gateway(), r.gatewayTLS()
+	c.Trust.EdgeNames = r.edgeNames(c.TLS)
 	c.Rules = r.path(r.scalar(r.root.Get("rules"), "WEIR_RULES"), "rules", DefaultRules)
 	c.Keys = r.path(r.scalar(r.root.Get("keys"), "WEIR_KEYS"), "keys", "")
 	c.Secrets = r.readSecrets(c.Store.Valkey != nil)
