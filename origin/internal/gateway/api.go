@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// dialTimeout and headerTimeout bound how long the API may take to be reached, and to begin its answer.
-	dialTimeout   = 5 * time.Second
-	headerTimeout = 60 * time.Second
+	// dialTimeout bounds how long the API may take to be reached, defaultHeaderTimeout to begin its answer.
+	dialTimeout          = 5 * time.Second
+	defaultHeaderTimeout = time.Minute
+	// continueTimeout is how long a client that wants to be asked for its body waits for the API to do so.
+	continueTimeout = time.Second
 	// idlePerHost connections wait for their next request: enough for a burst not to dial anew, where the default of 2
 	// would.
 	idlePerHost = 256
@@ -31,7 +33,7 @@ type route struct {
 	down     atomic.Bool // the API did not answer when it was asked last
 }
 
-func newAPI() *api {
+func newAPI(headerTimeout time.Duration) *api {
 	a := &api{}
 	a.plain.protocol, a.grpc.protocol = "http", "grpc"
 	a.plain.Transport = &http.Transport{
@@ -40,6 +42,7 @@ func newAPI() *api {
 		IdleConnTimeout:       idleTimeout,
 		ResponseHeaderTimeout: headerTimeout,
 		TLSHandshakeTimeout:   dialTimeout,
+		ExpectContinueTimeout: continueTimeout,
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // the client's encoding is the client's business
 	}

@@ -28,6 +28,8 @@ func grpcCode(c header.Code) codes.Code {
 		return codes.PermissionDenied
 	case http.StatusTooManyRequests:
 		return codes.ResourceExhausted
+	case http.StatusGatewayTimeout:
+		return codes.DeadlineExceeded
 	}
 	return codes.Unavailable
 }

@@ -176,15 +176,21 @@ func lookup(table *keys.Table, text string) (*keys.Key, header.Code) {
 	return nil, header.KeyUnknown
 }
 
-// address is the client's, as an edge tells it, else the peer's. What cannot be read counts as not told: there is
-// always an address, so that no rule fails to apply.
+// address is the client's, as an edge tells it, else the peer's.
 func (r *Resolver) address(h http.Header, peer netip.Addr) netip.Addr {
-	lines := h[AddressHeader]
-	if len(lines) != 1 || !r.Believes(peer) {
+	if len(h[AddressHeader]) == 0 || !r.Believes(peer) {
 		return peer
 	}
-	if a, ok := ParseAddress(lines[0]); ok {
-		return a
+	return Told(h, peer)
+}
+
+// Told is the client's address as an edge at peer tells it. What cannot be read counts as not told: there is always an
+// address, so that no rule fails to apply.
+func Told(h http.Header, peer netip.Addr) netip.Addr {
+	if lines := h[AddressHeader]; len(lines) == 1 {
+		if a, ok := ParseAddress(lines[0]); ok {
+			return a
+		}
 	}
 	return peer
 }

@@ -64,6 +64,8 @@ type Metrics struct {
 	Keys             prometheus.Gauge
 	Upstream         *prometheus.CounterVec // class
 	Overloaded       prometheus.Counter
+	Held             prometheus.Gauge
+	Tunnels          prometheus.Gauge
 
 	decisions *prometheus.CounterVec // rule, outcome, source
 	near      *prometheus.CounterVec // rule
@@ -110,8 +112,11 @@ func New() *Metrics {
 	m.FileRefused = counters(m, "weir_file_refused_total", "Changed files that were refused; the last good content stayed in force.", "file")
 	m.FileStale = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_file_stale", Help: "1 while a file's newest content is refused."}, []string{"file"})
 	m.Keys = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_keys", Help: "API keys known."})
-	m.Upstream = counters(m, "weir_upstream_responses_total", "Responses of the API by class; unreachable where there was none.", "class")
+	m.Upstream = counters(m, "weir_upstream_responses_total", "Responses of the API by class; unreachable where there was none, timeout where it came too late.", "class")
 	m.Overloaded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_overloaded_total", Help: "Requests refused because too many were in flight."})
+	m.Held = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_held_calls", Help: "Admitted calls that wait for their turn in a leaky queue."})
+	m.Tunnels = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_tunnels", Help: "Upgraded connections, as websockets, that are open."})
+	m.Registry.MustRegister(m.Held, m.Tunnels)
 	m.Registry.MustRegister(m.DecisionDuration, m.StoreDuration, m.StoreUp, m.Overflowed, m.release, m.FileStale, m.Keys, m.Overloaded)
 	return m
 }
