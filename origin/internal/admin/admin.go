@@ -19,6 +19,7 @@ type Readiness struct {
 	Store    Store   `json:"store"`
 	Rules    Content `json:"rules"`
 	Keys     Content `json:"keys"`
+	TLS      Content `json:"tls"` // of the gateway's port
 }
 
 // Store is how the store stands.
@@ -40,7 +41,7 @@ type Content struct {
 	File    string    `json:"file,omitempty"`
 	Content string    `json:"content,omitempty"` // start of the hex SHA-256 of what is in force
 	Since   time.Time `json:"since,omitzero"`
-	Count   int       `json:"count"`           // rules or keys in force
+	Count   int       `json:"count"`           // rules, keys or certificates in force
 	Error   string    `json:"error,omitempty"` // why a newer content was refused
 }
 

@@ -43,8 +43,11 @@ func (s *Server) Readiness() admin.Readiness {
 	if s.keys != nil {
 		r.Keys = standing(s.keys, s.table().Len())
 	}
+	if s.identity != nil {
+		r.TLS = standing(s.identity, 1)
+	}
 	r.Ready = !r.Draining
-	r.Degraded = !r.Store.Up || r.Rules.Error != "" || r.Keys.Error != ""
+	r.Degraded = !r.Store.Up || r.Rules.Error != "" || r.Keys.Error != "" || r.TLS.Error != ""
 	return r
 }
 
@@ -61,8 +64,8 @@ func standing[T any](f *livefile.File[T], count int) admin.Content {
 // doors close in the order of their opening, the admin port last: until the end it tells that the process drains.
 func (s *Server) drain() {
 	s.draining.Store(true)
-	s.log.Info("draining: requests in flight may finish", "at_most", drainTime.String())
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	s.log.Info("draining: requests in flight may finish", "at_most", s.drainTime.String())
+	ctx, cancel := context.WithTimeout(context.Background(), s.drainTime)
 	defer cancel()
 	for _, d := range s.doors {
 		if err := d.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
@@ -70,6 +73,12 @@ func (s *Server) drain() {
 			d.server.Close()
 		} else if err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.log.Warn("closing a port failed", "role", d.name, "reason", err.Error())
+		}
+		if d.drain == nil {
+			continue
+		}
+		if cut := d.drain(ctx); cut > 0 {
+			s.log.Warn("websockets were cut off: they took too long to end", "role", d.name, "count", cut)
 		}
 	}
 }

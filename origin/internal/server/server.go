@@ -4,6 +4,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/origin/internal/admin"
+	"github.com/weirproject/weir/origin/internal/certificate"
 	"github.com/weirproject/weir/origin/internal/config"
 	"github.com/weirproject/weir/origin/internal/counters"
 	"github.com/weirproject/weir/origin/internal/gateway"
@@ -30,8 +32,8 @@ import (
 )
 
 const (
-	// drainTime is how long requests in flight may take to finish once the process was told to end.
-	drainTime = 10 * time.Second
+	// defaultDrainTime is how long requests in flight may take to finish once the process was told to end.
+	defaultDrainTime = 10 * time.Second
 	// requestHeadTime bounds how long a client may take to send a request's head, and idleTime how long a connection may
 	// wait for its next request.
 	requestHeadTime = 10 * time.Second
@@ -47,11 +49,14 @@ type Server struct {
 
 	rules    *livefile.File[*rules.Release]
 	keys     *livefile.File[*keys.Table] // nil without a keys file
+	identity *livefile.File[*tls.Config] // of the gateway's port; nil in clear text
 	valkey   *valkey.Store               // nil with the memory store
 	limiter  *limiter.Limiter
 	gateway  *gateway.Gateway
 	doors    []door
 	draining atomic.Bool
+	// drainTime is defaultDrainTime; tests have less time.
+	drainTime time.Duration
 }
 
 // door is a listener with what answers on it.
@@ -59,12 +64,13 @@ type door struct {
 	name     string
 	listener net.Listener
 	server   *http.Server
+	drain    func(context.Context) (cut int) // ends what server leaves open when it shuts down; nil: nothing
 }
 
 // Open reads the files that c names, takes the ports, starts connecting to the store. On an error nothing is left open.
 // A store that is not there is no error: the process starts degraded.
 func Open(c config.Config, log *slog.Logger) (*Server, error) {
-	s := &Server{config: c, log: log, metrics: telemetry.New()}
+	s := &Server{config: c, log: log, metrics: telemetry.New(), drainTime: defaultDrainTime}
 	if err := s.open(); err != nil {
 		s.close()
 		return nil, err
@@ -91,14 +97,22 @@ func (s *Server) open() error {
 			Upstream: s.config.Upstream,
 			Resolver: &identity.Resolver{Keys: s.table, Believes: s.config.Trust.Believes},
 			Limiter:  s.limiter, Metrics: s.metrics, Log: s.log,
+			EdgeNames: s.config.Trust.EdgeNames, UpstreamTimeout: s.config.Gateway.UpstreamTimeout,
 		})
-		if err := s.listen("gateway", s.config.Listen.Gateway, s.gateway); err != nil {
+		var serving *tls.Config
+		if t := s.config.TLS; t != nil {
+			if s.identity, err = certificate.Open(t.Files()); err != nil {
+				return fmt.Errorf("tls.gateway: %w", err)
+			}
+			serving = certificate.Serving(s.identity)
+		}
+		if err := s.listen("gateway", s.config.Listen.Gateway, s.gateway, serving, s.gateway.Drain); err != nil {
 			return err
 		}
 	}
 	if s.config.Roles.Admin {
 		held := counters.New(counters.Options{Limiter: s.limiter, Keys: s.table, Log: s.log})
-		return s.listen("admin", s.config.Listen.Admin, admin.New(s.metrics.Registry, s.Readiness, held))
+		return s.listen("admin", s.config.Listen.Admin, admin.New(s.metrics.Registry, s.Readiness, held), nil, nil)
 	}
 	return nil
 }
@@ -156,19 +170,27 @@ func anchoredClock() func() limit.Micros {
 	return func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) }
 }
 
-func (s *Server) listen(name, address string, handler http.Handler) error {
+func (s *Server) listen(name, address string, handler http.Handler, serving *tls.Config, drain func(context.Context) int) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen.%s: %w", name, err)
 	}
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(true) // within TLS
+	protocols.SetUnencryptedHTTP2(serving == nil)
 	s.doors = append(s.doors, door{name, l, &http.Server{
-		Handler: handler, Protocols: protocols, ReadHeaderTimeout: requestHeadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		Handler: handler, Protocols: protocols, ReadHeaderTimeout: requestHeadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, TLSConfig: serving,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do to their connections
-	}})
+	}, drain})
 	return nil
+}
+
+func (d *door) serve() error {
+	if d.server.TLSConfig != nil {
+		return d.server.ServeTLS(d.listener, "", "")
+	}
+	return d.server.Serve(d.listener)
 }
 
 // Address is where a door listens, by its name in weir.yaml; empty for one that is not open.
@@ -193,12 +215,15 @@ func (s *Server) Run(ctx context.Context) error {
 			follow(following, s, "keys", s.keys, func(t *keys.Table) { s.metrics.Keys.Set(float64(t.Len())) })
 		})
 	}
+	if s.identity != nil {
+		background.Go(func() { follow(following, s, "tls.gateway", s.identity, func(*tls.Config) {}) })
+	}
 	defer background.Wait()
 	defer stop()
 
 	ended := make(chan error, len(s.doors))
 	for _, d := range s.doors {
-		background.Go(func() { ended <- d.server.Serve(d.listener) })
+		background.Go(func() { ended <- d.serve() })
 		s.log.Info("listening", "role", d.name, "address", d.listener.Addr().String())
 	}
 	var err error

@@ -1,0 +1,6 @@
+package server
+
+import "time"
+
+// DrainWithin bounds how long requests in flight may take to finish.
+func (s *Server) DrainWithin(d time.Duration) { s.drainTime = d }
