@@ -92,6 +92,9 @@ type settings struct {
 	rules    string
 	trusted  string // networks whose word counts
 	inFlight int
+	tunnels  int
+	held     int
+	timeout  time.Duration
 	upstream string // instead of the API
 }
 
@@ -138,7 +141,7 @@ func start(t *testing.T, s settings, api http.HandlerFunc) *stand {
 		}},
 		Limiter: limiter.New(limiter.Options{Store: st.store, Fallback: st.store.Store, Secret: make([]byte, 32),
 			Now: func() limit.Micros { return 1000 * limit.Hour }, Metrics: st.metrics, Log: log}, release),
-		Metrics: st.metrics, Log: log, InFlight: s.inFlight,
+		Metrics: st.metrics, Log: log, InFlight: s.inFlight, Tunnels: s.tunnels, Held: s.held, UpstreamTimeout: s.timeout,
 	})
 	t.Cleanup(g.Close)
 	st.gateway = g
