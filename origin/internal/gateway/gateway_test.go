@@ -418,6 +418,25 @@ func (s *stand) raw(request string) string {
 	return strings.TrimSpace(line)
 }
 
+// whole sends bytes and reads all that comes back, until the gateway closes.
+func (s *stand) whole(request string) string {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	fmt.Fprint(conn, strings.Replace(request, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+	b, err := io.ReadAll(conn)
+	if err != nil {
+		s.t.Errorf("%q: %v after %q", request, err, b)
+	}
+	return string(b)
+}
+
 func TestRequestsThatMakeNoSenseAreBadRequests(t *testing.T) {
 	s := start(t, settings{rules: "version: 1\nrules:\n- {name: r, where: origin, by: [address], limit: 1000/1h}\n"}, nil)
 	for request, status := range map[string]string{

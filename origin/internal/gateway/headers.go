@@ -75,6 +75,9 @@ func (g *Gateway) rewrite(pr *httputil.ProxyRequest) {
 	if len(proto) > 0 {
 		pr.Out.Header["X-Forwarded-Proto"] = proto
 	}
+	if p != nil && pr.Out.Body != nil && p.body.ReadCloser != nil {
+		pr.Out.Body = &p.body // instead of the proxy's own, which nothing that it stands in can end
+	}
 	pr.Out.Trailer = nil
 	if p != nil && len(pr.In.Trailer) > 0 {
 		p.out = announcedTrailers(pr.In.Trailer)

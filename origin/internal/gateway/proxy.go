@@ -40,7 +40,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, p *passage) {
 	out := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		p.body.ReadCloser, p.body.of = r.Body, p
-		out.Body = &p.body
+		defer p.body.Close()
 	}
 	if !p.upgrade && r.Header["Upgrade"] != nil {
 		out.Header = r.Header.Clone()
@@ -56,25 +56,39 @@ func passageOf(r *http.Request) *passage {
 	return p
 }
 
-// body is a client's body that remembers whether it could be read: if not, the API is not to blame.
+// body is a client's body on its way to the API.
 type body struct {
 	io.ReadCloser
 	of     *passage
-	broken atomic.Bool
+	broken atomic.Bool // it could not be read: then the API is not to blame
+	closed atomic.Bool
 }
 
 // Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
+	if b.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose // the server's side of it is about to go, or gone
+	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == nil:
 	case errors.Is(err, io.EOF):
 		// Here, since whoever reads the body sends the trailers next.
 		fillTrailers(b.of.out, b.of.in.Trailer)
-	default:
+	case !b.closed.Load():
 		b.broken.Store(true)
 	}
 	return n, err
+}
+
+// Close ends what reads the body. An API that ends a stream of both directions first would be waited for otherwise until
+// the client has ended its own, which waits for the API's last word. Only HTTP/2 has such streams; over HTTP/1.1 closing
+// waits for what is read.
+func (b *body) Close() error {
+	if !b.closed.Swap(true) && b.of.in.ProtoMajor == 2 {
+		return b.ReadCloser.Close()
+	}
+	return nil
 }
 
 // answer is a response that never holds X-Weir-*, nor in early hints, which a proxy passes on by itself, what stands
