@@ -92,7 +92,6 @@ func New(o Options) *Gateway {
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:        g.rewrite,
 		Transport:      g.api,
-		FlushInterval:  -1, // a stream is passed on as it comes
 		ModifyResponse: g.answered,
 		ErrorHandler:   g.failed,
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // client aborts, mostly

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stand is a gateway on a real port in front of a real API.
 type stand struct {
-	t       *testing.T
+	t       testing.TB
 	url     string
 	gateway *gateway.Gateway // behind url
 	key     string           // issued
@@ -100,20 +100,31 @@ type settings struct {
 
 func start(t *testing.T, s settings, api http.HandlerFunc) *stand {
 	t.Helper()
-	st := &stand{t: t, metrics: telemetry.New(), store: &faulty{Store: memory.New(1000, nil)}, logged: &lockedBuilder{},
-		client: &http.Client{Transport: &http.Transport{}}, calls: make(chan *http.Request, 1000)}
-	t.Cleanup(st.client.CloseIdleConnections)
 	if api == nil {
 		api = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }
 	}
+	calls := make(chan *http.Request, 1000)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		st.calls <- r
+		calls <- r
 		api(w, r)
 	}))
 	t.Cleanup(upstream.Close)
 	if s.upstream == "" {
 		s.upstream = upstream.URL
 	}
+	st := newStand(t, s)
+	st.calls = calls
+	server := httptest.NewServer(st.gateway)
+	t.Cleanup(server.Close)
+	st.url = server.URL
+	return st
+}
+
+// newStand is a gateway without a port, in front of what is there already.
+func newStand(t testing.TB, s settings) *stand {
+	t.Helper()
+	st := &stand{t: t, metrics: telemetry.New(), store: &faulty{Store: memory.New(1000, nil)}, logged: &lockedBuilder{}, client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(st.client.CloseIdleConnections)
 	target, err := url.Parse(s.upstream)
 	if err != nil {
 		t.Fatal(err)
@@ -145,9 +156,6 @@ func start(t *testing.T, s settings, api http.HandlerFunc) *stand {
 	})
 	t.Cleanup(g.Close)
 	st.gateway = g
-	server := httptest.NewServer(g)
-	t.Cleanup(server.Close)
-	st.url = server.URL
 	return st
 }
 

@@ -23,6 +23,7 @@ type passage struct {
 	cut      context.CancelFunc
 	out      http.Header // trailers that the API will see
 	body     body
+	answer   answer
 	believed bool // from an edge
 	upgrade  bool // asks to become a tunnel
 }
@@ -46,7 +47,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, p *passage) {
 		out.Header = r.Header.Clone()
 		out.Header.Del("Upgrade")
 	}
-	g.proxy.ServeHTTP(answer{w}, out)
+	p.answer.ResponseWriter = w
+	g.proxy.ServeHTTP(&p.answer, out)
 	strip(w.Header()) // what came in trailers
 }
 
@@ -92,11 +94,16 @@ func (b *body) Close() error {
 }
 
 // answer is a response that never holds X-Weir-*, nor in early hints, which a proxy passes on by itself, what stands
-// between two hops only.
-type answer struct{ http.ResponseWriter }
+// between two hops only. A body of known length is passed on as it comes, with its head; the proxy does so only for one of
+// unknown length. Nothing is flushed that is whole: a gRPC status without a body would fall apart into a head and an end,
+// which is no status.
+type answer struct {
+	http.ResponseWriter
+	left int64 // of the body, if that is known
+}
 
 // WriteHeader implements [http.ResponseWriter].
-func (a answer) WriteHeader(status int) {
+func (a *answer) WriteHeader(status int) {
 	h := a.Header()
 	strip(h)
 	if status < http.StatusOK {
@@ -105,8 +112,20 @@ func (a answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements [io.Writer].
+func (a *answer) Write(b []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(b)
+	if a.left <= 0 || err != nil {
+		return n, err
+	}
+	if a.left -= int64(n); a.left > 0 {
+		err = http.NewResponseController(a.ResponseWriter).Flush()
+	}
+	return n, err
+}
+
 // Unwrap lets the proxy flush, or take the connection over.
-func (a answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // answered completes the API's answer.
 func (g *Gateway) answered(resp *http.Response) error {
@@ -121,6 +140,7 @@ func (g *Gateway) answered(resp *http.Response) error {
 		return nil
 	}
 	show(resp.Header, &p.verdict)
+	p.answer.left = resp.ContentLength
 	if resp.StatusCode == http.StatusSwitchingProtocols && p.upgrade {
 		g.tunnels.add(p, p.cut)
 		p.place.leave()
