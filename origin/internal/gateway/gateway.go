@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -121,18 +122,17 @@ func (g *Gateway) Drain(ctx context.Context) (cut int) { return g.tunnels.drain(
 func (g *Gateway) Close() { g.api.close() }
 
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	place := place{room: g.requests}
-	if !place.take() {
+	p := &passage{in: r, place: place{room: g.requests}}
+	if !p.place.take() {
 		g.overloaded(w, r)
 		return
 	}
-	defer place.leave()
+	defer p.place.leave()
 	if field := misunderstood(r); field != "" {
 		refuse(w, r, header.Problem{Code: header.BadRequest, Field: field})
 		return
 	}
-	upgrade := asksUpgrade(r)
-	if upgrade {
+	if p.upgrade = asksUpgrade(r); p.upgrade {
 		// Before the call is counted: one that there is no room for costs nothing.
 		if !g.tunnels.room.enter() {
 			g.overloaded(w, r)
@@ -140,13 +140,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer g.tunnels.room.leave()
 	}
-	peer, believed := g.peer(r)
+	var peer netip.Addr
+	peer, p.believed = g.peer(r)
 	caller, refused := g.o.Resolver.Resolve(r.Context(), r.Header, peer)
 	if refused != nil {
-		g.unknown(w, r, refused, believed)
+		g.unknown(w, r, refused, p.believed && caller.Key == nil)
 		return
 	}
-	v, err := g.o.Limiter.Check(r.Context(), limiter.Request{
+	var err error
+	p.verdict, err = g.o.Limiter.Check(r.Context(), limiter.Request{
 		Caller: caller, Method: r.Method, Path: r.URL.EscapedPath(), Host: r.Host,
 		HasHeader: func(name string) bool { return len(r.Header[http.CanonicalHeaderKey(name)]) > 0 },
 	})
@@ -158,12 +160,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, header.Problem{Code: header.BadRequest, Field: field})
 		return
 	}
-	if !v.Allowed {
-		g.denied(w, r, &v, believed)
+	if !p.verdict.Allowed {
+		g.denied(w, r, &p.verdict, p.believed)
 		return
 	}
-	if v.Hold > 0 && !g.hold(w, r, &v, &place) {
+	if p.verdict.Hold > 0 && !g.hold(w, r, &p.verdict, &p.place) {
 		return
 	}
-	g.pass(w, r, &passage{verdict: v, in: r, believed: believed, upgrade: upgrade, place: &place})
+	g.pass(w, r, p)
 }

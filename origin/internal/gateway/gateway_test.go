@@ -39,7 +39,9 @@ type stand struct {
 	t       testing.TB
 	url     string
 	gateway *gateway.Gateway // behind url
+	limiter *limiter.Limiter // of the gateway
 	key     string           // issued
+	issued  *keys.Key        // whose key it is
 	metrics *telemetry.Metrics
 	store   *faulty
 	logged  *lockedBuilder
@@ -144,15 +146,17 @@ func newStand(t testing.TB, s settings) *stand {
 		t.Fatal(err)
 	}
 	table := file.Table()
+	st.issued = table.Lookup([]byte(st.key))
 	log := slog.New(slog.NewTextHandler(st.logged, nil))
+	st.limiter = limiter.New(limiter.Options{Store: st.store, Fallback: st.store.Store, Secret: make([]byte, 32),
+		Now: func() limit.Micros { return 1000 * limit.Hour }, Metrics: st.metrics, Log: log}, release)
 	g := gateway.New(gateway.Options{
 		Upstream: target,
 		Resolver: &identity.Resolver{Keys: func() *keys.Table { return table }, Believes: func(p netip.Addr) bool {
 			return s.trusted != "" && netip.MustParsePrefix(s.trusted).Contains(p)
 		}},
-		Limiter: limiter.New(limiter.Options{Store: st.store, Fallback: st.store.Store, Secret: make([]byte, 32),
-			Now: func() limit.Micros { return 1000 * limit.Hour }, Metrics: st.metrics, Log: log}, release),
-		Metrics: st.metrics, Log: log, InFlight: s.inFlight, Tunnels: s.tunnels, Held: s.held, UpstreamTimeout: s.timeout,
+		Limiter: st.limiter, Metrics: st.metrics, Log: log,
+		InFlight: s.inFlight, Tunnels: s.tunnels, Held: s.held, UpstreamTimeout: s.timeout,
 	})
 	t.Cleanup(g.Close)
 	st.gateway = g

@@ -15,15 +15,16 @@ import (
 // statusClientGone is what nginx's logs know a client by that did not wait; nobody reads it.
 const statusClientGone = 499
 
-// passage is an admitted request on its way.
+// passage is a request on its way. It is made whole at once, since each part of it would cost an allocation.
 type passage struct {
 	verdict  limiter.Verdict
 	in       *http.Request // as the server gave it: its trailers are filled in once its body has been read
-	place    *place        // among the requests in flight
+	place    place         // among the requests in flight
 	cut      context.CancelFunc
 	out      http.Header // trailers that the API will see
 	body     body
 	answer   answer
+	shown    shown
 	believed bool // from an edge
 	upgrade  bool // asks to become a tunnel
 }
@@ -139,7 +140,7 @@ func (g *Gateway) answered(resp *http.Response) error {
 	if p == nil {
 		return nil
 	}
-	show(resp.Header, &p.verdict)
+	show(resp.Header, &p.verdict, &p.shown)
 	p.answer.left = resp.ContentLength
 	if resp.StatusCode == http.StatusSwitchingProtocols && p.upgrade {
 		g.tunnels.add(p, p.cut)
@@ -177,7 +178,7 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		g.down(r, err)
 	}
 	if p != nil {
-		show(w.Header(), &p.verdict) // the call was charged
+		show(w.Header(), &p.verdict, &p.shown) // the call was charged
 	}
 	refuse(w, r, header.Problem{Code: code})
 }

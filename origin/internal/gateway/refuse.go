@@ -20,13 +20,14 @@ func (g *Gateway) overloaded(w http.ResponseWriter, r *http.Request) {
 	refuse(w, r, header.Problem{Code: header.Overloaded, RetryAfter: overloadRetry})
 }
 
-// unknown answers a request whose credential does not hold.
-func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request, why *identity.Refusal, believed bool) {
+// unknown answers a request whose credential does not hold. tell says that it is an edge's, and that its key is to blame,
+// not a token beside a key that holds.
+func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request, why *identity.Refusal, tell bool) {
 	g.o.Metrics.KeysRejected.WithLabelValues(string(why.Code)).Inc()
 	if why.Challenge != "" {
 		w.Header().Set("WWW-Authenticate", why.Challenge)
 	}
-	if believed && why.Code == header.KeyUnknown {
+	if tell && why.Code == header.KeyUnknown {
 		hint(w.Header(), limiter.Hint{Scope: unknownKey, Wait: unknownKeyWait}, g.o.Limiter.Release().Number)
 	}
 	refuse(w, r, header.Problem{Code: why.Code, Field: why.Field})
@@ -36,7 +37,7 @@ func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request, why *identity.
 // half-closed still reads, and would be told 200.
 func (g *Gateway) denied(w http.ResponseWriter, r *http.Request, v *limiter.Verdict, believed bool) {
 	p := header.Problem{Code: v.Code, Release: v.Release.Number}
-	show(w.Header(), v)
+	show(w.Header(), v, &shown{})
 	if believed && v.Code == header.RateLimited && v.Hint.Wait > 0 {
 		hint(w.Header(), v.Hint, v.Release.Number)
 	}
@@ -50,14 +51,33 @@ func (g *Gateway) denied(w http.ResponseWriter, r *http.Request, v *limiter.Verd
 	refuse(w, r, p)
 }
 
-// show sets the fields that a client sees of its limits.
-func show(h http.Header, v *limiter.Verdict) {
+// limitFields are the fields that tell a client its limits, by the names that [header.Each] emits: made canonical here,
+// since [http.Header.Set] would make them anew for each answer.
+var limitFields = map[string]string{}
+
+func init() {
+	for _, name := range []string{"retry-after", "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"} {
+		limitFields[name] = http.CanonicalHeaderKey(name)
+	}
+}
+
+// shown are the values of those fields, with one more for the degraded field.
+type shown [7]string
+
+// show sets the fields that a client sees of its limits; values is where they are kept.
+func show(h http.Header, v *limiter.Verdict, values *shown) {
 	if v.Deciding < 0 {
 		return
 	}
-	header.OfMany(v.Views, h.Set)
+	n := 0
+	set := func(name, value string) {
+		values[n] = value
+		h[name] = values[n : n+1 : n+1]
+		n++
+	}
+	header.OfMany(v.Views, func(name, value string) { set(limitFields[name], value) })
 	if v.Degraded && v.Views[v.Deciding].Mode == rule.Full {
-		h.Set(degradedHeader, "true")
+		set(degradedHeader, "true")
 	}
 }
 
