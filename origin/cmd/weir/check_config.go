@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/origin/internal/certificate"
 	"github.com/weirproject/weir/origin/internal/config"
 	"github.com/weirproject/weir/origin/internal/document"
 	"github.com/weirproject/weir/origin/internal/keys"
@@ -117,6 +118,12 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	if v := c.Store.Valkey; v != nil && release != nil {
 		if strategy, err := valkey.ParseStrategy(v.Strategy); err == nil {
 			faults = append(faults, valkey.Unsupported(c.Rules, release.Set, strategy.Supports)...)
+		}
+	}
+	if c.TLS != nil {
+		_, err := certificate.Open(c.TLS.Files())
+		if err = collect(&faults, file, "tls.gateway", err); err != nil {
+			faults = append(faults, rule.Fault{At: rule.Source{File: file}, Field: "tls.gateway", Want: err.Error()})
 		}
 	}
 	if err := faults.Err(); err != nil {

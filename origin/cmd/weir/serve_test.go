@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/origin/internal/certificate/certificatetest"
 )
 
 // folder holds files for a command, by name.
@@ -45,6 +47,38 @@ func exitCode(err error) int {
 		return exit.code
 	}
 	return 1
+}
+
+func TestCheckConfigReadsTheGatewaysCertificate(t *testing.T) {
+	pair := certificatetest.New(t).Issue(t, "localhost")
+	dir := folder(t, map[string]string{
+		"weir.yaml":       "upstream: http://127.0.0.1:9000\ntls: {gateway: {cert: c.pem, key: k.pem}}\n",
+		"weir.rules.yaml": goodRules, "c.pem": string(pair.Cert), "k.pem": string(pair.Key),
+	})
+	file := filepath.Join(dir, "weir.yaml")
+	if _, _, err := invoke(t, newCheckConfigCommand(), file); err != nil {
+		t.Errorf("a good pair: %v", err)
+	}
+	for name, content := range map[string]string{"c.pem": "garbage", "k.pem": string(certificatetest.New(t).Issue(t).Key)} {
+		good, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spoil := range []func() error{
+			func() error { return os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600) },
+			func() error { return os.Remove(filepath.Join(dir, name)) },
+		} {
+			if err := spoil(); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := invoke(t, newCheckConfigCommand(), file); exitCode(err) != 2 || !strings.Contains(err.Error(), "tls.gateway") || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: exit code %d, %v", name, exitCode(err), err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestCheckConfigListsTheMistakesOfAllFilesAtOnce(t *testing.T) {
