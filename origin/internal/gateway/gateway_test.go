@@ -97,6 +97,7 @@ type settings struct {
 	tunnels  int
 	held     int
 	timeout  time.Duration
+	jitter   limit.Micros
 	upstream string // instead of the API
 }
 
@@ -149,7 +150,7 @@ func newStand(t testing.TB, s settings) *stand {
 	st.issued = table.Lookup([]byte(st.key))
 	log := slog.New(slog.NewTextHandler(st.logged, nil))
 	st.limiter = limiter.New(limiter.Options{Store: st.store, Fallback: st.store.Store, Secret: make([]byte, 32),
-		Now: func() limit.Micros { return 1000 * limit.Hour }, Metrics: st.metrics, Log: log}, release)
+		Now: func() limit.Micros { return 1000 * limit.Hour }, Metrics: st.metrics, Log: log, RetryJitter: s.jitter}, release)
 	g := gateway.New(gateway.Options{
 		Upstream: target,
 		Resolver: &identity.Resolver{Keys: func() *keys.Table { return table }, Believes: func(p netip.Addr) bool {

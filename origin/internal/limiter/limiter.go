@@ -31,8 +31,10 @@ type Options struct {
 	Slot func(*Counter) uint32
 	// Announce tells the other processes to [Limiter.Forget] counters; nil: there are none. It must not block.
 	Announce func([]Counter)
-	Metrics  *telemetry.Metrics
-	Log      *slog.Logger
+	// RetryJitter spreads the waits that refused callers are told, each by a part of its own: see [header.Jitter]. 0: none.
+	RetryJitter limit.Micros
+	Metrics     *telemetry.Metrics
+	Log         *slog.Logger
 }
 
 // Limiter is safe for concurrent use. Close it when no call is left.

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/dchest/siphash"
+
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
@@ -32,6 +34,11 @@ func (l *Limiter) settle(w *work, p *plan, now limit.Micros, v *Verdict) {
 		w.receipt(v)
 		return
 	}
+	if l.o.RetryJitter > 0 {
+		for at, i := range w.shown {
+			v.Views[at].Jitter = jitter(&w.charges[i].Counter, l.o.RetryJitter)
+		}
+	}
 	i := w.shown[v.Deciding]
 	if w.answers[i] == byClosed {
 		v.Code = header.LimiterUnavailable
@@ -39,6 +46,11 @@ func (l *Limiter) settle(w *work, p *plan, now limit.Micros, v *Verdict) {
 	}
 	v.Code = header.RateLimited
 	v.Hint = w.hint(i, v)
+}
+
+// jitter is a counter's own part of spread, the same in every process.
+func jitter(c *Counter, spread limit.Micros) limit.Micros {
+	return header.Jitter(siphash.Hash(0, 0, c[:]), spread)
 }
 
 // settleRule settles one enforced charge.

@@ -137,6 +137,7 @@ func (s *Server) table() *keys.Table {
 
 func (s *Server) makeLimiter() error {
 	o := limiter.Options{Secret: s.config.Secrets.Counter, Now: anchoredClock(), Metrics: s.metrics, Log: s.log}
+	o.RetryJitter = limit.Micros(s.config.Gateway.RetryJitter.Microseconds())
 	local := memory.New(memory.DefaultSize, s.metrics.Overflowed.Inc)
 	o.Store, o.Fallback = local, local
 	if v := s.config.Store.Valkey; v != nil {
