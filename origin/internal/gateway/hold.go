@@ -18,13 +18,12 @@ func (g *Gateway) hold(w http.ResponseWriter, r *http.Request, v *limiter.Verdic
 		g.overloaded(w, r)
 		return false
 	}
+	defer g.held.leave()
 	g.o.Metrics.Held.Inc()
+	defer g.o.Metrics.Held.Dec()
 	inFlight.leave()
-	waited := g.wait(r.Context(), v.Hold)
-	g.held.leave()
-	g.o.Metrics.Held.Dec()
 	switch {
-	case !waited:
+	case !g.wait(r.Context(), v.Hold):
 		g.refund(r, v)
 		w.WriteHeader(statusClientGone)
 		return false
