@@ -89,3 +89,60 @@ func TestAfterAHintTheEdgeRefusesByItself(t *testing.T) {
 		t.Errorf("after a push: %d, %d calls more at the origin", r.Status, searches.Load()-before)
 	}
 }
+
+// The same with the real origin, which makes the hints itself: of a flood by one key, or by one that it does not know, one
+// call a worker reaches it.
+func TestTheOriginsOwnHintsKeepAFloodAtTheEdge(t *testing.T) {
+	stand.Need(t, stand.Wasm, stand.Weir, stand.Envoy)
+	var reached atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer api.Close()
+	keyring := stand.NewKeyring(t)
+	alice, bob := keyring.Issue(t, "alice"), keyring.Issue(t, "bob")
+	known := keyring.File()
+	revoked := keyring.Issue(t, "revoked") // the edge has not heard of it yet
+	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: hintRules, Keys: known, Trust: []string{"127.0.0.0/8"}})
+	e := stand.StartEdge(t, stand.EdgeSettings{Origin: o.Gateway, Rules: hintRules, Keys: keyring.File(), Workers: 2})
+	admin := stand.NewClient(t, "")
+	// Rules of a file are release 0, at both tiers.
+	taken, _ := e.Updates(t, admin)
+	e.Push(t, stand.BuildBundle(t, hintRules, keyring.File(), 0))
+	e.Until(t, "has the origin's release", func() error {
+		if now, _ := e.Updates(t, admin); now == taken {
+			return errStill503
+		}
+		return nil
+	})
+	// flood calls on new connections, which reach both workers, and counts who answered.
+	flood := func(calls int, path, key string, status int) (byOrigin, byEdge int) {
+		for range calls {
+			r := stand.NewClient(t, "127.0.0.22").Get(t, e.URL+path, "X-Api-Key: "+key)
+			if r.Status != status || r.Header.Get("X-Weir-Hint") != "" {
+				t.Fatalf("%s: %d %v %s", path, r.Status, r.Header, r.Body)
+			}
+			switch {
+			case strings.Contains(r.Body, `"where":"origin"`):
+				byOrigin++
+			case strings.Contains(r.Body, `"where":"edge"`):
+				byEdge++
+			}
+		}
+		return byOrigin, byEdge
+	}
+	flood(1, "/search", alice, 200)
+	const calls = 100
+	if byOrigin, byEdge := flood(calls, "/search", alice, 429); byOrigin < 1 || byOrigin > 2 || byEdge != calls-byOrigin {
+		t.Errorf("over its limit: %d calls answered by the origin, %d by the edge; want one a worker", byOrigin, byEdge)
+	}
+	if byOrigin, byEdge := flood(calls, "/other", revoked, 401); byOrigin < 1 || byOrigin > 2 || byEdge != calls-byOrigin {
+		t.Errorf("a key that is not known: %d calls answered by the origin, %d by the edge; want one a worker", byOrigin, byEdge)
+	}
+	if n := e.Stat(t, admin, "wasmcustom.weir_edge_hints"); n < 2 || n > 4 {
+		t.Errorf("%d hints taken, want one for each worker and kind", n)
+	}
+	flood(1, "/search", bob, 200)
+	flood(1, "/other", alice, 200)
+	if n := reached.Load(); n != 3 {
+		t.Errorf("%d calls reached the API, want 3", n)
+	}
+}
