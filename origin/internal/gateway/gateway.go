@@ -2,6 +2,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -81,11 +82,11 @@ type Gateway struct {
 //
 // A websocket takes no place of the requests in flight once it is one: it has a bound of its own.
 func New(o Options) *Gateway {
-	o.InFlight = orDefault(o.InFlight, DefaultInFlight)
-	o.Tunnels = orDefault(o.Tunnels, DefaultTunnels)
-	o.Held = orDefault(o.Held, DefaultHeld)
-	o.MaxHold = orDefault(o.MaxHold, DefaultMaxHold)
-	o.UpstreamTimeout = orDefault(o.UpstreamTimeout, defaultHeaderTimeout)
+	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
+	o.Tunnels = cmp.Or(o.Tunnels, DefaultTunnels)
+	o.Held = cmp.Or(o.Held, DefaultHeld)
+	o.MaxHold = cmp.Or(o.MaxHold, DefaultMaxHold)
+	o.UpstreamTimeout = cmp.Or(o.UpstreamTimeout, defaultHeaderTimeout)
 	g := &Gateway{
 		o: o, api: newAPI(o.UpstreamTimeout), edges: newEdgeNames(o.EdgeNames),
 		requests: make(room, o.InFlight), held: make(room, o.Held), tunnels: newTunnels(o.Tunnels, o.Metrics.Tunnels), wait: waitFor,
@@ -104,14 +105,6 @@ func New(o Options) *Gateway {
 	g.unreachable = o.Metrics.Upstream.WithLabelValues("unreachable")
 	g.slow = o.Metrics.Upstream.WithLabelValues("timeout")
 	return g
-}
-
-func orDefault[T comparable](value, byDefault T) T {
-	var zero T
-	if value == zero {
-		return byDefault
-	}
-	return value
 }
 
 // Drain waits until no websocket is left, and at the end of ctx cuts those off that are, of which it tells the number. The

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -20,8 +21,7 @@ type passage struct {
 	verdict  limiter.Verdict
 	in       *http.Request // as the server gave it: its trailers are filled in once its body has been read
 	place    place         // among the requests in flight
-	cut      context.CancelFunc
-	out      http.Header // trailers that the API will see
+	out      http.Header   // trailers that the API will see
 	body     body
 	answer   answer
 	shown    shown
@@ -35,9 +35,17 @@ type passageKey struct{}
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, p *passage) {
 	ctx := context.WithValue(r.Context(), passageKey{}, p)
 	if p.upgrade {
-		ctx, p.cut = context.WithCancel(ctx)
-		defer p.cut()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
 		defer g.tunnels.remove(p)
+		p.answer.hijacked = func(client net.Conn) {
+			p.place.leave()
+			g.tunnels.add(p, func() {
+				cancel()       // closes the API's side
+				client.Close() // one that does not read holds the copying up
+			})
+		}
 	}
 	out := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -100,7 +108,8 @@ func (b *body) Close() error {
 // which is no status.
 type answer struct {
 	http.ResponseWriter
-	left int64 // of the body, if that is known
+	left     int64          // of the body, if that is known
+	hijacked func(net.Conn) // told the client's side of a tunnel; nil where there is to be none
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -125,7 +134,16 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets the proxy flush, or take the connection over.
+// Hijack implements [http.Hijacker].
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil && a.hijacked != nil {
+		a.hijacked(conn)
+	}
+	return conn, buffered, err
+}
+
+// Unwrap lets the proxy flush.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // answered completes the API's answer.
@@ -142,10 +160,6 @@ func (g *Gateway) answered(resp *http.Response) error {
 	}
 	show(resp.Header, &p.verdict, &p.shown)
 	p.answer.left = resp.ContentLength
-	if resp.StatusCode == http.StatusSwitchingProtocols && p.upgrade {
-		g.tunnels.add(p, p.cut)
-		p.place.leave()
-	}
 	return nil
 }
 

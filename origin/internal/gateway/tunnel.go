@@ -15,18 +15,22 @@ type tunnels struct {
 	gauge prometheus.Gauge
 
 	mu    sync.Mutex
-	open  map[*passage]context.CancelFunc
-	empty chan struct{} // closed by the last to leave; nil while nobody waits for it
+	open  map[*passage]func() // each cuts its tunnel off
+	over  bool                // one that opens now is cut off at once
+	empty chan struct{}       // closed by the last to leave; nil while nobody waits for it
 }
 
 func newTunnels(size int, gauge prometheus.Gauge) tunnels {
-	return tunnels{room: make(room, size), gauge: gauge, open: map[*passage]context.CancelFunc{}}
+	return tunnels{room: make(room, size), gauge: gauge, open: map[*passage]func(){}}
 }
 
 // add notes that p is a tunnel now, which cut closes.
-func (t *tunnels) add(p *passage, cut context.CancelFunc) {
+func (t *tunnels) add(p *passage, cut func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.over {
+		cut()
+	}
 	t.open[p] = cut
 	t.gauge.Set(float64(len(t.open)))
 }
@@ -61,7 +65,7 @@ func (t *tunnels) drain(ctx context.Context) (cut int) {
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	cut = len(t.open)
+	t.over, cut = true, len(t.open)
 	for _, cutOff := range t.open {
 		cutOff()
 	}

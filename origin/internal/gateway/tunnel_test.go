@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -160,5 +161,48 @@ func TestDrainingWaitsForWebsocketsThenCutsThemOff(t *testing.T) {
 	}
 	if _, _, err := c.Read(t.Context()); err == nil {
 		t.Error("the client's side is open")
+	}
+}
+
+// A client that does not read holds up what is copied to it: no reason to wait for it for ever.
+func TestAWebsocketWhoseClientDoesNotReadIsCutOffToo(t *testing.T) {
+	full := make(chan struct{})
+	s := start(t, settings{rules: manyPerHour}, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+		piece := make([]byte, 1<<20)
+		for {
+			_ = conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+			if _, err := conn.Write(piece); err != nil {
+				break
+			}
+		}
+		close(full)
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, _ = conn.Read(piece[:1]) // until the gateway closes
+	})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+	<-full
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	cut := make(chan int)
+	go func() { cut <- s.gateway.Drain(over) }()
+	select {
+	case n := <-cut:
+		if n != 1 {
+			t.Errorf("%d cut off, want 1", n)
+		}
+	case <-time.After(patience):
+		t.Fatal("draining waits for a client that does not read")
 	}
 }

@@ -123,7 +123,7 @@ func TestACertificateIsRenewedWhileServing(t *testing.T) {
 		}
 	}
 	install(t, dir, authority.Issue(t, "localhost"))
-	p.logged("in force")
+	p.logged("a changed file is in force")
 	if _, now, err := p.secure(config); err != nil || now == first {
 		t.Errorf("the new certificate is not in force: %v", err)
 	}
