@@ -28,7 +28,15 @@ func (f *functions) take(ctx context.Context, c *limiter.Call) error {
 	if len(c.Charges) == 0 {
 		return nil
 	}
-	groups := f.run(ctx, f.s.groups(c), c.ID, func(g *group, n *node) request {
+	groups := f.s.groups(c)
+	if len(groups) > 1 && c.ID != (limiter.CallID{}) {
+		leave, err := f.s.repeats.enter(ctx, c.ID)
+		if err != nil {
+			return storeError(ctx, err)
+		}
+		defer leave()
+	}
+	groups = f.run(ctx, groups, c.ID, func(g *group, n *node) request {
 		return f.s.library.take(n.notAfter(ctx), f.s.options.SwitchAt, c.ID, g.charges)
 	}, func(g *group) (again bool, err error) { return g.readTake(f.s) })
 	return f.settle(ctx, c, groups)

@@ -47,17 +47,22 @@ type node struct {
 	gone   atomic.Bool // it is no part of the cluster any more
 }
 
-// newNode makes a node and starts connecting, until it is stopped.
+// newNode makes a node that does nothing before it is started.
 func (s *Store) newNode(addr string) *node {
-	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{
 		addr: addr, s: s, ready: make(chan struct{}), inFlight: make(chan struct{}, maxInFlight), loading: make(chan struct{}, 1),
-		cancel: cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	n.breaker = breaker.New(func(state breaker.State) { s.breakerChanged(n, state) })
 	s.breakerChanged(n, breaker.Closed)
-	go n.watch(ctx)
 	return n
+}
+
+// start starts connecting, until the node is stopped.
+func (n *node) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	go n.watch(ctx)
 }
 
 // stop closes all connections, and waits for what was sent on them to be answered or given up.

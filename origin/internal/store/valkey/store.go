@@ -65,15 +65,15 @@ func (o *Options) shown() string { return strings.Join(o.Addrs, ",") }
 // start, or goes away, makes checks fail with a [limiter.StoreError], or loses their charges on it, and is used again as soon
 // as it answers. One that fails too often is left alone for a while. It is safe for concurrent use.
 type Store struct {
-	options    Options
-	library    library
-	extra      func(context.Context) string // one more argument, for the tests' library; nil in production
-	now        func() limit.Micros          // for offsets
-	subscribed func()                       // told of each subscription, for tests; nil in production
-	strategy   atomic.Pointer[strategy]     // nil until a server told what it can
-	topology   topology
-	backs      chan struct{} // held by each give-back under way
-	hints      hints
+	options  Options
+	library  library
+	extra    func(context.Context) string // one more argument, for the tests' library; nil in production
+	now      func() limit.Micros          // for offsets
+	strategy atomic.Pointer[strategy]     // nil until a server told what it can
+	topology topology
+	backs    chan struct{} // held by each give-back under way
+	repeats  repeats
+	hints    hints
 
 	telling      sync.Mutex
 	up           atomic.Bool
@@ -99,6 +99,7 @@ func newStore(o Options, l library) *Store {
 		go s.follow(ctx)
 	} else {
 		t.only = s.newNode(o.Addrs[0])
+		t.only.start()
 	}
 	s.startHints(ctx)
 	return s

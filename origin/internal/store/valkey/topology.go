@@ -84,6 +84,7 @@ func (s *Store) node(addr string) *node {
 	if !ok {
 		n = s.newNode(addr)
 		t.nodes[addr] = n
+		n.start()
 	}
 	t.wanted[addr] = time.Now()
 	return n
