@@ -52,9 +52,11 @@ type Server struct {
 	identity *livefile.File[*tls.Config] // of the gateway's port; nil in clear text
 	valkey   *valkey.Store               // nil with the memory store
 	limiter  *limiter.Limiter
-	gateway  *gateway.Gateway
-	doors    []door
-	draining atomic.Bool
+	// forgetter is limiter, for what other processes announce: the store may hear them before there is one.
+	forgetter atomic.Pointer[limiter.Limiter]
+	gateway   *gateway.Gateway
+	doors     []door
+	draining  atomic.Bool
 	// drainTime is defaultDrainTime; tests have less time.
 	drainTime time.Duration
 }
@@ -142,7 +144,10 @@ func (s *Server) makeLimiter() error {
 	o.Store, o.Fallback = local, local
 	if v := s.config.Store.Valkey; v != nil {
 		s.valkey = valkey.New(s.valkeyOptions(v))
-		o.Store = decorate.Deadline(s.valkey, s.config.Store.Deadline)
+		o.Store, o.Slot, o.Announce = decorate.Deadline(s.valkey, s.config.Store.Deadline), s.valkey.Slot, s.valkey.Announce
+		if former := s.config.Secrets.Former; former != nil {
+			o.Rotation = &limiter.Rotation{Former: former}
+		}
 	} else {
 		s.metrics.StoreUp.Set(1)
 	}
@@ -154,6 +159,7 @@ func (s *Server) makeLimiter() error {
 		}
 	}
 	s.limiter = limiter.New(o, s.rules.Get())
+	s.forgetter.Store(s.limiter)
 	return nil
 }
 

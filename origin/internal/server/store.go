@@ -4,6 +4,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/admin"
 	"github.com/weirproject/weir/origin/internal/breaker"
 	"github.com/weirproject/weir/origin/internal/config"
+	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/origin/internal/store/valkey"
 	"github.com/weirproject/weir/shared/limit"
@@ -18,6 +19,11 @@ func (s *Server) valkeyOptions(v *config.Valkey) valkey.Options {
 		BreakerState: s.metrics.BreakerState, ClockOffset: s.metrics.ClockOffset,
 		OnUp:       func(up bool) { s.metrics.StoreUp.Set(oneIf(up)) },
 		OnStrategy: s.tellUnsupported,
+		OnForget: func(c limiter.Counter) {
+			if l := s.forgetter.Load(); l != nil {
+				l.Forget(c)
+			}
+		},
 	}
 	if s.config.Secrets.Former != nil {
 		o.SwitchAt = limit.Micros(s.config.Secrets.SwitchAt.UnixMicro())
