@@ -25,7 +25,7 @@ import (
 // Bounds of a file. The YAML parser recurses once a level and writes a path for every node, so that 200,000 opening
 // brackets would take gigabytes; our own files nest five levels deep.
 const (
-	// MaxBytes holds about 400,000 keys.
+	// MaxBytes is far above what rules or settings take; keys files are read otherwise.
 	MaxBytes   = 64 << 20
 	maxDepth   = 16
 	maxColumn  = 64    // of a key that begins its line, and of a list's dash: each level of indentation takes a column

@@ -29,7 +29,9 @@ const contentDigits = 12
 // File is a followed file, or a few, with the last good value. Methods may be called from any goroutine.
 type File[T any] struct {
 	paths []string
-	parse func(contents [][]byte) (T, error)
+	// load reads the files into a value, hash their content alone; both give the same hash of the same content.
+	load  func() (value T, seen string, err error)
+	hash  func() (seen string, err error)
 	value atomic.Pointer[T]
 
 	mu     sync.Mutex
@@ -53,18 +55,41 @@ func Open[T any](path string, parse func(name string, content []byte) (T, error)
 // OpenAll is as Open for files that make one value together, such as a certificate and its key. A change of any of them
 // reads them all: while one is written and the other not yet, the value is the last that they made together.
 func OpenAll[T any](paths []string, parse func(contents [][]byte) (T, error)) (*File[T], error) {
-	f := &File[T]{paths: paths, parse: parse}
-	contents, seen, err := f.read()
-	if err != nil {
-		return nil, err
+	read := func() (contents [][]byte, seen string, err error) {
+		for _, path := range paths {
+			content, err := document.Content(path)
+			if err != nil {
+				return nil, "", err
+			}
+			contents = append(contents, content)
+		}
+		return contents, hash(contents), nil
 	}
-	value, err := parse(contents)
+	return open(&File[T]{
+		paths: paths,
+		load: func() (value T, seen string, err error) {
+			contents, seen, err := read()
+			if err == nil {
+				value, err = parse(contents)
+			}
+			return value, seen, err
+		},
+		hash: func() (string, error) {
+			_, seen, err := read()
+			return seen, err
+		},
+	})
+}
+
+// open reads the files for the first time.
+func open[T any](f *File[T]) (*File[T], error) {
+	value, seen, err := f.load()
 	if err != nil {
 		return nil, err
 	}
 	f.seen = seen
 	f.value.Store(&value)
-	f.status = Status{Path: strings.Join(paths, ", "), Content: seen, Since: time.Now()}
+	f.status = Status{Path: strings.Join(f.paths, ", "), Content: seen, Since: time.Now()}
 	return f, nil
 }
 
@@ -120,21 +145,12 @@ func (f *File[T]) Follow(ctx context.Context, changed func(T, error)) error {
 	}
 }
 
-// read is what the files hold, with its hash.
-func (f *File[T]) read() (contents [][]byte, seen string, err error) {
-	for _, path := range f.paths {
-		content, err := document.Content(path)
-		if err != nil {
-			return nil, "unreadable", err
-		}
-		contents = append(contents, content)
-	}
-	return contents, hash(contents), nil
-}
-
 // look reads the files and takes their content if that is new and good.
 func (f *File[T]) look(changed func(T, error)) {
-	contents, seen, err := f.read()
+	seen, err := f.hash()
+	if err != nil {
+		seen = "unreadable"
+	}
 	f.mu.Lock()
 	same := seen == f.seen
 	f.seen = seen
@@ -145,16 +161,17 @@ func (f *File[T]) look(changed func(T, error)) {
 	}
 	value := f.Get()
 	if err == nil && seen != inForce {
-		var parsed T
-		if parsed, err = f.parse(contents); err == nil {
-			value = parsed
+		var loaded T
+		var content string // which may have changed again
+		if loaded, content, err = f.load(); err == nil {
+			value, seen = loaded, content
 			f.value.Store(&value)
 		}
 	}
 	f.mu.Lock()
 	f.status.Err = err
 	if err == nil && seen != inForce {
-		f.status.Content, f.status.Since = seen, time.Now()
+		f.seen, f.status.Content, f.status.Since = seen, seen, time.Now()
 	}
 	f.mu.Unlock()
 	changed(value, err)

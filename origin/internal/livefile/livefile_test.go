@@ -3,6 +3,7 @@ package livefile_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,12 @@ func follow(t *testing.T, path string) (*livefile.File[string], <-chan change) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, followed(t, f)
+}
+
+// followed follows f until the test ends.
+func followed(t *testing.T, f *livefile.File[string]) <-chan change {
+	t.Helper()
 	changes, ended := make(chan change, 16), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- f.Follow(ctx, func(v string, err error) { changes <- change{v, err} }) }()
@@ -61,7 +68,7 @@ func follow(t *testing.T, path string) (*livefile.File[string], <-chan change) {
 			t.Error(err)
 		}
 	})
-	return f, changes
+	return changes
 }
 
 func next(t *testing.T, changes <-chan change) change {
@@ -225,5 +232,37 @@ func TestFilesThatBelongTogetherChangeTogether(t *testing.T) {
 	}
 	if _, err := livefile.OpenAll([]string{paths[0], filepath.Join(folder, "none")}, pair); err == nil {
 		t.Error("a file that is missing is no error")
+	}
+}
+
+func TestAStreamedFileIsFollowedAsAnyOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "one")
+	f, err := livefile.OpenStream(path, func(name string, content io.Reader) (string, error) {
+		first := make([]byte, 3) // the rest is left unread
+		if _, err := io.ReadFull(content, first); err != nil || string(first) == "bad" {
+			return "", errors.New("no good")
+		}
+		return string(first), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := livefile.Open(path, parse)
+	if err != nil || whole.Status().Content != f.Status().Content {
+		t.Errorf("hash %s, want %s as of a file that is held, %v", f.Status().Content, whole.Status().Content, err)
+	}
+	changes := followed(t, f)
+	for _, c := range []struct {
+		text, want string
+		good       bool
+	}{{"two", "two", true}, {"bad", "two", false}, {"tw", "two", false}, {"two, with an end that nobody reads", "two", true}} {
+		rename(t, path, c.text)
+		if got := next(t, changes); got.value != c.want || got.err == nil != c.good || f.Get() != c.want {
+			t.Errorf("%s: %+v, in force %q", c.text, got, f.Get())
+		}
+	}
+	if whole, err := livefile.Open(path, parse); err != nil || whole.Status().Content != f.Status().Content {
+		t.Errorf("hash %s, want %s, %v", f.Status().Content, whole.Status().Content, err)
 	}
 }
