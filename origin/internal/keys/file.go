@@ -2,8 +2,8 @@
 package keys
 
 import (
+	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -55,108 +55,104 @@ func New(random io.Reader) (*File, error) {
 // Load reads the file at path. The error is a [rule.Faults] with everything wrong in it, or says why it cannot be
 // read; a file that does not exist is [os.ErrNotExist].
 func Load(path string) (*File, error) {
-	doc, _, err := document.ReadFile(path, path)
+	file, err := document.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	return read(doc)
+	defer file.Close()
+	return Read(path, file)
 }
 
 // Parse reads content, which faults name as name. The error is a [rule.Faults].
-func Parse(name string, content []byte) (*File, error) { return read(document.Parse(name, content)) }
+func Parse(name string, content []byte) (*File, error) { return Read(name, bytes.NewReader(content)) }
 
-func read(doc *document.Document) (*File, error) {
-	f := &File{}
+// wholeYAML is how large a file in any spelling of YAML may be: its reader takes some 10 kB of memory a key, so that
+// 400,000 of them would take 4 GB. What is larger has to be spelled as [File.Encode] does, which is read as it comes.
+const wholeYAML = 1 << 20
+
+// Read reads content as it comes, which faults name as name. The error is a [rule.Faults], or content's own.
+func Read(name string, content io.Reader) (*File, error) {
+	begin, err := io.ReadAll(io.LimitReader(content, wholeYAML+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(begin) > wholeYAML {
+		return readLines(name, io.MultiReader(bytes.NewReader(begin), content))
+	}
+	if f, err := readLines(name, bytes.NewReader(begin)); err == nil {
+		return f, nil
+	}
+	if cut(begin) {
+		return nil, rule.Faults{cutFault(name)}
+	}
+	return readDocument(document.Parse(name, begin))
+}
+
+// A file that begins with the line `---` ends with the line `...`, as [File.Encode] writes it: without that end, it is the
+// beginning of one, of which each key may be good.
+const begins, ends = "---", "..."
+
+func cutFault(name string) rule.Fault {
+	return rule.Fault{At: rule.Source{File: name}, Want: "is cut short: want the line `" + ends + "` at its end, or no `" + begins + "` at its beginning"}
+}
+
+// cut tells whether content has that beginning without that end.
+func cut(content []byte) bool {
+	framed, last := false, ""
+	for line := range bytes.Lines(content) {
+		text := string(bytes.TrimRight(line, " \r\n"))
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		framed = framed || last == "" && text == begins
+		last = text
+	}
+	return framed && last != ends
+}
+
+// readDocument reads any spelling of YAML.
+func readDocument(doc *document.Document) (*File, error) {
 	if !doc.Root().Present() {
 		return nil, doc.Faults()
 	}
-	root := doc.Root().Fields("version", "prefix", "hash-key", "keys")
-	if v := root.Get("version"); v.Scalar().Text != "1" {
-		v.Fault("want version: 1")
+	var read reader
+	root := doc.Root().Fields(headFields[:]...)
+	var values [len(headFields)]document.Value
+	for i, name := range headFields {
+		values[i] = root.Get(name)
 	}
-	f.Format.Prefix = keyfilter.DefaultPrefix
-	if v := root.Get("prefix"); v.Present() {
-		f.Format.Prefix = v.Scalar().Text
-		if keyfilter.CheckPrefix(f.Format.Prefix) != nil {
-			v.Fault("want 1 to 16 of a-z, A-Z, 0-9, _")
-		}
+	head := func(i int) value { return documentValue(values[i]) }
+	read.head([heads]value{head(version), head(prefix), head(hashKey)}, func(i int, want string) { values[i].Fault(want) })
+	if list := root.Get("keys"); !list.Present() {
+		// What ends before its keys is half a file, which would leave every customer out.
+		list.Fault("is missing: want a list of keys, keys: [] for none")
 	}
-	readHex(root.Get("hash-key"), f.HashKey[:])
 	items := root.Get("keys").Items()
 	if len(items) > MaxKeys {
-		root.Get("keys").Fault(fmt.Sprintf("holds %d keys: want at most %d", len(items), MaxKeys))
+		root.Get("keys").Fault(tooMany(len(items)))
 		return nil, doc.Faults()
 	}
-	ids, sums := map[string]rule.Source{}, map[[sha256.Size]byte]rule.Source{}
-	f.Entries = make([]Entry, 0, len(items))
 	for _, item := range items {
-		f.Entries = append(f.Entries, readEntry(item, ids, sums))
+		fields := item.Fields(entryFields[:]...)
+		var entry [len(entryFields)]value
+		for i, name := range entryFields {
+			entry[i] = documentValue(fields.Get(name))
+		}
+		read.entry(entry, func(i int, want string) { fields.Get(entryFields[i]).Fault(want) })
 	}
 	if faults := doc.Faults(); len(faults) > 0 {
 		return nil, faults
 	}
-	return f, nil
+	return read.file, nil
 }
 
-func readEntry(item document.Value, ids map[string]rule.Source, sums map[[sha256.Size]byte]rule.Source) (e Entry) {
-	fields := item.Fields("id", "sha256", "edge-hash", "tenant", "tier", "created")
-	id := fields.Get("id")
-	e.ID = readName(id, true)
-	if first, taken := ids[e.ID]; taken && e.ID != "" {
-		id.Fault("is taken by the key at " + first.String())
-	}
-	ids[e.ID] = id.At()
-	e.Tenant, e.Tier = readName(fields.Get("tenant"), false), readName(fields.Get("tier"), false)
-	if sum := fields.Get("sha256"); readHex(sum, e.SHA256[:]) {
-		if first, taken := sums[e.SHA256]; taken {
-			sum.Fault("is the key at " + first.String())
-		}
-		sums[e.SHA256] = sum.At()
-	}
-	var hash [8]byte
-	readHex(fields.Get("edge-hash"), hash[:])
-	for _, b := range hash {
-		e.EdgeHash = e.EdgeHash<<8 | uint64(b)
-	}
-	if v := fields.Get("created"); v.Present() {
-		var err error
-		if e.Created, err = time.Parse(time.RFC3339, v.Scalar().Text); err != nil {
-			v.Fault("want a time as 2026-11-30T12:00:00Z")
-		}
-	}
-	return e
-}
-
-// readHex fills dst from exactly as many bytes in hex.
-func readHex(v document.Value, dst []byte) bool {
+func documentValue(v document.Value) value {
 	s := v.Scalar()
-	if b, err := hex.DecodeString(s.Text); s.Set && err == nil && len(b) == len(dst) {
-		copy(dst, b)
-		return true
-	}
-	missing := ""
-	if !v.Present() {
-		missing = "is missing: "
-	}
-	v.Fault(missing + fmt.Sprintf("want %d hex digits", 2*len(dst)))
-	return false
+	return value{text: []byte(s.Text), line: v.At().Line, column: v.At().Column, file: v.At().File, present: v.Present(), set: s.Set}
 }
 
 // ErrName says what an id, tenant or tier may be.
 var ErrName = errors.New("want 1 to 64 of a-z, A-Z, 0-9, . _ -")
-
-func readName(v document.Value, required bool) string {
-	if !v.Present() && !required {
-		return ""
-	}
-	s := v.Scalar()
-	if !v.Present() {
-		v.Fault("is missing: " + ErrName.Error())
-	} else if s.Set && CheckName(s.Text) != nil {
-		v.Fault(ErrName.Error())
-	}
-	return s.Text
-}
 
 // CheckName tells whether name can be an id, tenant or tier; if not, it is [ErrName].
 func CheckName(name string) error {

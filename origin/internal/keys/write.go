@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -54,28 +53,28 @@ func (f *File) Append(e Entry) error {
 	return nil
 }
 
-// Encode is the file's text. Comments that somebody wrote into it do not survive.
+// Encode is the file's text. Comments that somebody wrote into it do not survive. Between `---` and `...`, a reader can
+// tell a file that was cut short, wherever that was.
 func (f *File) Encode() []byte {
-	var b strings.Builder
-	fmt.Fprintf(&b, "version: 1\nprefix: %q\nhash-key: \"%x\"\n", f.Format.Prefix, f.HashKey[:])
+	b := make([]byte, 0, 128+224*len(f.Entries))
+	b = fmt.Appendf(b, begins+"\nversion: 1\nprefix: %q\nhash-key: \"%x\"\n", f.Format.Prefix, f.HashKey[:])
 	if len(f.Entries) == 0 {
-		b.WriteString("keys: []\n")
-		return []byte(b.String())
+		return append(b, "keys: []\n"+ends+"\n"...)
 	}
-	b.WriteString("keys:\n")
+	b = append(b, "keys:\n"...)
 	for _, e := range f.Entries {
-		fmt.Fprintf(&b, "- id: %q\n  sha256: \"%x\"\n  edge-hash: \"%016x\"\n", e.ID, e.SHA256[:], e.EdgeHash)
+		b = fmt.Appendf(b, "- id: %q\n  sha256: \"%x\"\n  edge-hash: \"%016x\"\n", e.ID, e.SHA256[:], e.EdgeHash)
 		if e.Tenant != "" {
-			fmt.Fprintf(&b, "  tenant: %q\n", e.Tenant)
+			b = fmt.Appendf(b, "  tenant: %q\n", e.Tenant)
 		}
 		if e.Tier != "" {
-			fmt.Fprintf(&b, "  tier: %q\n", e.Tier)
+			b = fmt.Appendf(b, "  tier: %q\n", e.Tier)
 		}
 		if !e.Created.IsZero() {
-			fmt.Fprintf(&b, "  created: %q\n", e.Created.UTC().Format(time.RFC3339))
+			b = fmt.Appendf(b, "  created: %q\n", e.Created.UTC().Format(time.RFC3339))
 		}
 	}
-	return []byte(b.String())
+	return append(b, ends+"\n"...)
 }
 
 // Update reads the file at path, or begins one with a hash key from random, lets change edit it, and puts the result

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -86,7 +87,7 @@ func (s *Server) open() error {
 		return fmt.Errorf("rules: %w", err)
 	}
 	if s.config.Keys != "" {
-		if s.keys, err = livefile.Open(s.config.Keys, parseKeys); err != nil {
+		if s.keys, err = livefile.OpenStream(s.config.Keys, readKeys); err != nil {
 			return fmt.Errorf("keys: %w", err)
 		}
 	}
@@ -119,8 +120,8 @@ func (s *Server) open() error {
 	return nil
 }
 
-func parseKeys(name string, content []byte) (*keys.Table, error) {
-	f, err := keys.Parse(name, content)
+func readKeys(name string, content io.Reader) (*keys.Table, error) {
+	f, err := keys.Read(name, content)
 	if err != nil {
 		return nil, err
 	}
