@@ -249,7 +249,7 @@ func FuzzProblemsAreAlwaysJSON(f *testing.F) {
 
 func TestEveryCodeHasItsStatus(t *testing.T) {
 	for code, want := range map[header.Code]int{
-		header.RateLimited: 429, header.KeyUnknown: 401, header.KeyMalformed: 401, header.KeyConflict: 400, header.AddressDenied: 403,
+		header.RateLimited: 429, header.KeyUnknown: 401, header.KeyMalformed: 401, header.KeyConflict: 400, header.TokenInvalid: 401, header.AddressDenied: 403,
 		header.Overloaded: 503, header.LimiterUnavailable: 503, header.UpstreamDown: 502, header.UpstreamSlow: 504, header.BadRequest: 400, "nonsense": 500,
 	} {
 		if got := code.Status(); got != want {

@@ -18,6 +18,7 @@ const (
 	KeyUnknown         Code = "key_unknown"
 	KeyMalformed       Code = "key_malformed"
 	KeyConflict        Code = "key_conflict"
+	TokenInvalid       Code = "token_invalid"
 	AddressDenied      Code = "address_denied"
 	Overloaded         Code = "overloaded"
 	LimiterUnavailable Code = "limiter_unavailable"
@@ -37,6 +38,7 @@ var codes = map[Code]about{
 	KeyUnknown:         {401, "This API key was never issued or has been revoked"},
 	KeyMalformed:       {401, "This is not an API key"},
 	KeyConflict:        {400, "The request carries more than one API key"},
+	TokenInvalid:       {401, "This token is not valid"},
 	AddressDenied:      {403, "Requests from this address are not accepted"},
 	Overloaded:         {503, "The service is overloaded"},
 	LimiterUnavailable: {503, "The rate limiter is unavailable"},

@@ -111,7 +111,7 @@ func (r *Resolver) Resolve(ctx context.Context, h http.Header, peer netip.Addr) 
 			return c, refused
 		}
 		if err != nil {
-			return c, refusal(header.KeyUnknown)
+			return c, refusal(header.TokenInvalid)
 		}
 		c.User = user
 	}

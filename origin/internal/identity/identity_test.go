@@ -74,7 +74,7 @@ func TestUsersComeFromVerifiedTokensOnly(t *testing.T) {
 	for token, want := range map[string]struct {
 		subject string
 		code    header.Code
-	}{"good": {"s", ""}, "other": {"", ""}, "bad": {"", header.KeyUnknown}} {
+	}{"good": {"s", ""}, "other": {"", ""}, "bad": {"", header.TokenInvalid}} {
 		caller, refused := r.Resolve(t.Context(), http.Header{"Authorization": {"Bearer " + token}, "X-User": {"root"}}, netip.MustParseAddr("192.0.2.1"))
 		subject := ""
 		if caller.User != nil {
