@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,19 +140,39 @@ func checkConfig(file string) (summary, warnings string, err error) {
 		}
 	}
 	all := release.Warnings
-	if c.Keys == "" {
-		all = append(all[:len(all):len(all)], keyless(c.Rules, release.Set)...)
+	all = append(all[:len(all):len(all)], limitsNobody(c, release.Set)...)
+	issuers := ""
+	if n := len(c.Identity.Issuers); n > 0 {
+		issuers = ", " + count(n, "issuer") + " of users"
 	}
-	return fmt.Sprintf("%s is good: %s (content %s), %s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), store), told(all), nil
+	return fmt.Sprintf("%s is good: %s (content %s), %s%s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), issuers, store), told(all), nil
 }
 
-// keyless tells which rules limit nobody without a keys file.
-func keyless(file string, set *rule.Set) (warnings rule.Faults) {
-	known := rule.Parts(0).With(rule.Address).With(rule.User)
+// limitsNobody tells which rules limit nobody, since weir.yaml names no file of keys, or no issuer of users.
+func limitsNobody(c config.Config, set *rule.Set) (warnings rule.Faults) {
+	const (
+		keyless  = "needs keys, of which weir.yaml names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"
+		userless = "needs users, of whom weir.yaml names no issuer, so that the rule limits nobody: want identity: {oidc: [{issuer: https://login.example.com, audience: [my-api]}]} there"
+	)
+	known := rule.Parts(0).With(rule.Address)
+	if c.Keys != "" {
+		known = known.With(rule.Key).With(rule.Tenant)
+	}
+	if len(c.Identity.Issuers) > 0 {
+		known = known.With(rule.User)
+	}
+	for _, i := range c.Identity.Issuers {
+		if i.Claims.Tenant != "" {
+			known = known.With(rule.Tenant)
+		}
+	}
 	for r := range set.Rules() {
 		if _, missing := r.Principal(known, nil); missing != nil {
-			warnings = append(warnings, rule.Fault{At: rule.Source{File: file, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", r.Index), Value: missing.String(),
-				Want: "needs keys, of which weir.yaml names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"})
+			want := keyless
+			if !slices.Contains(missing, rule.Key) && slices.Contains(missing, rule.User) {
+				want = userless
+			}
+			warnings = append(warnings, rule.Fault{At: rule.Source{File: c.Rules, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", r.Index), Value: missing.String(), Want: want})
 		}
 	}
 	return warnings

@@ -40,6 +40,7 @@ type Config struct {
 	Rules    string // file of the rules
 	Keys     string // file of the keys; empty: no key is known
 	Secrets  Secrets
+	Identity Identity
 }
 
 // Roles are what the process does.

@@ -143,7 +143,7 @@ func TestAShortSecretIsRefused(t *testing.T) {
 }
 
 // pem writes a certificate with its key, and gives their files.
-func pem(t *testing.T, dir string) (cert, key string) {
+func pemFile(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -180,7 +180,7 @@ store:
 secrets: {counter: [new, old], switch-at: 2027-01-31T12:00:00+01:00}
 `)
 	dir := filepath.Dir(file)
-	pem(t, dir)
+	pemFile(t, dir)
 	for name, content := range map[string]string{"password": "first\n", "new": strings.Repeat("n", 32), "old": strings.Repeat("o", 40)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ type reader struct {
 
 func newReader(doc *document.Document, folder string, lookupEnv func(string) (string, bool)) *reader {
 	r := &reader{doc: doc, folder: folder, lookupEnv: lookupEnv}
-	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "upstream-timeout", "retry-jitter", "tls", "store", "trust", "rules", "keys", "secrets")
+	r.root = doc.Root().FieldsBut([]string{"control"}, "roles", "listen", "upstream", "upstream-timeout", "retry-jitter", "tls", "store", "trust", "rules", "keys", "secrets", "identity")
 	r.listen = r.root.Get("listen").FieldsBut(laterRoles, "gateway", "admin")
 	r.store = r.root.Get("store").Fields("url", "cluster", "strategy", "deadline", "username", "password-file", "tls")
 	r.trust = r.root.Get("trust").Fields("edges", "edge-names")
@@ -53,6 +53,7 @@ func (r *reader) config() Config {
 	c.Rules = r.path(r.scalar(r.root.Get("rules"), "WEIR_RULES"), "rules", DefaultRules)
 	c.Keys = r.path(r.scalar(r.root.Get("keys"), "WEIR_KEYS"), "keys", "")
 	c.Secrets = r.readSecrets(c.Store.Valkey != nil)
+	c.Identity = r.readIdentity()
 	return c
 }
 

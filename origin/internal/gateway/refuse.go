@@ -23,7 +23,9 @@ func (g *Gateway) overloaded(w http.ResponseWriter, r *http.Request) {
 // unknown answers a request whose credential does not hold. tell says that it is an edge's, and that its key is to blame,
 // not a token beside a key that holds.
 func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request, why *identity.Refusal, tell bool) {
-	g.o.Metrics.KeysRejected.WithLabelValues(string(why.Code)).Inc()
+	if why.OfKey() {
+		g.o.Metrics.KeysRejected.WithLabelValues(string(why.Code)).Inc()
+	}
 	if why.Challenge != "" {
 		w.Header().Set("WWW-Authenticate", why.Challenge)
 	}

@@ -70,6 +70,11 @@ type Refusal struct {
 // Error is the refusal's code.
 func (r *Refusal) Error() string { return string(r.Code) }
 
+// OfKey tells whether the request was refused for its API key, rather than for a user's token.
+func (r *Refusal) OfKey() bool {
+	return r.Code == header.KeyUnknown || r.Code == header.KeyMalformed || r.Code == header.KeyConflict
+}
+
 // challenge is what an answer to a credential that does not count asks for.
 const challenge = "Bearer"
 

@@ -29,6 +29,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/origin/internal/store/valkey"
 	"github.com/weirproject/weir/origin/internal/telemetry"
+	"github.com/weirproject/weir/origin/internal/users"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -51,6 +52,7 @@ type Server struct {
 	rules    *livefile.File[*rules.Release]
 	keys     *livefile.File[*keys.Table] // nil without a keys file
 	identity *livefile.File[*tls.Config] // of the gateway's port; nil in clear text
+	users    *users.Verifier             // nil without issuers of users
 	valkey   *valkey.Store               // nil with the memory store
 	limiter  *limiter.Limiter
 	// forgetter is limiter, for what other processes announce: the store may hear them before there is one.
@@ -98,7 +100,7 @@ func (s *Server) open() error {
 	if s.config.Roles.Gateway {
 		s.gateway = gateway.New(gateway.Options{
 			Upstream: s.config.Upstream,
-			Resolver: &identity.Resolver{Keys: s.table, Believes: s.config.Trust.Believes},
+			Resolver: &identity.Resolver{Keys: s.table, Believes: s.config.Trust.Believes, Users: s.verifier()},
 			Limiter:  s.limiter, Metrics: s.metrics, Log: s.log,
 			EdgeNames: s.config.Trust.EdgeNames, UpstreamTimeout: s.config.Gateway.UpstreamTimeout,
 		})
@@ -164,6 +166,17 @@ func (s *Server) makeLimiter() error {
 	return nil
 }
 
+// verifier makes what verifies users, nil without issuers.
+func (s *Server) verifier() identity.Verifier {
+	if len(s.config.Identity.Issuers) == 0 {
+		return nil
+	}
+	s.users = users.New(users.Options{
+		Issuers: s.config.Identity.Issuers, Policy: s.config.Identity.Policy, Metrics: s.metrics.Tokens(users.Reasons), Log: s.log,
+	})
+	return s.users
+}
+
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1
@@ -225,6 +238,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.identity != nil {
 		background.Go(func() { follow(following, s, "tls.gateway", s.identity, func(*tls.Config) {}) })
+	}
+	if s.users != nil {
+		background.Go(func() { s.users.Run(following) })
 	}
 	defer background.Wait()
 	defer stop()

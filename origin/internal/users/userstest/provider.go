@@ -41,7 +41,7 @@ type Provider struct {
 // New makes a provider that calls itself url.
 func New(t testing.TB, url string) *Provider {
 	t.Helper()
-	p := &Provider{URL: url, store: &store{Storage: storage.NewStorage(storage.NewUserStore(url)), life: time.Hour}}
+	p := &Provider{URL: url, store: &store{Storage: &storage.Storage{}, life: time.Hour}}
 	p.Rotate(t, "first")
 	provider, err := op.NewProvider(&op.Config{CryptoKey: [32]byte{1}}, p.store, op.StaticIssuer(url),
 		op.WithAllowInsecure(), op.WithLogger(slog.New(slog.DiscardHandler)))
@@ -79,15 +79,28 @@ func (p *Provider) SetDown(down bool) { p.down.Store(down) }
 // Fetches is how often its keys were asked for.
 func (p *Provider) Fetches() int { return int(p.fetches.Load()) }
 
-// Rotate replaces the key that signs by a new one, of which the older tokens know nothing. It is returned for forgeries.
+// pool are the keys of all providers of a test binary: making one takes longer than most tests do.
+var pool struct {
+	sync.Mutex
+	keys [6]*rsa.PrivateKey
+	next int
+}
+
+// Rotate replaces the key that signs by another one. It is returned for forgeries. The sixth after it is the same again.
 func (p *Provider) Rotate(t testing.TB, id string) *rsa.PrivateKey {
 	t.Helper()
-	private, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
+	pool.Lock()
+	defer pool.Unlock()
+	private := &pool.keys[pool.next%len(pool.keys)]
+	pool.next++
+	if *private == nil {
+		var err error
+		if *private, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.store.set(func(s *store) { s.key = signingKey{id, private} })
-	return private
+	p.store.set(func(s *store) { s.key = signingKey{id, *private} })
+	return *private
 }
 
 // Key is the key that signs.
