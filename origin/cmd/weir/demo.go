@@ -40,7 +40,7 @@ each from an address of its own, and draw who is answered what.`,
 			return nil
 		},
 	}
-	cmd.AddCommand(newDemoAPICommand())
+	cmd.AddCommand(newDemoAPICommand(), newDemoIssuerCommand(), newDemoTokenCommand())
 	cmd.Flags().StringVar(&runFile, "run", "build/run.json", "file that tells where the system is")
 	cmd.Flags().DurationVar(&duration, "for", 20*time.Second, "how long to send")
 	return cmd

@@ -99,6 +99,7 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 		{"admin", r.Admin, "its /metrics, /healthz, /readyz"},
 		{"envoy admin", r.EnvoyAdmin, "its statistics and settings"},
 		{"api", r.API, "the API behind the origin"},
+		{"issuer", r.Issuer, "makes tokens of users"},
 		{"valkey", r.Valkey, "the counters"},
 		{"demo key", r.DemoKey, stand.DemoLimit},
 		{"files", logs, "configuration, logs"},
@@ -116,6 +117,8 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 		{"429 with Retry-After, once the key is used up",
 			"for i in $(seq 25); do " + fmt.Sprintf(withKey, r.DemoKey, r.Door()) + " | grep -iE '^(HTTP|retry-after)'; done"},
 		{"401, a key that was never issued", fmt.Sprintf(withKey, forged, r.Door())},
+		{"a user by a bearer token, tier paid: " + stand.UserLimit,
+			"curl -si -H \"Authorization: Bearer $(build/weir demo token --user bob --tier paid)\" " + r.Door() + "/hello"},
 		{"what the origin counted", "curl -s " + r.Admin + "/metrics | grep -E '^weir_.*_total.* [1-9]'"},
 	}
 	if r.EnvoyAdmin != "" {

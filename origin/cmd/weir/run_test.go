@@ -10,7 +10,7 @@ import (
 
 func TestPastedLinesGoWhereTheSystemIs(t *testing.T) {
 	run := stand.Run{Edge: "http://127.0.0.1:1", Origin: "http://127.0.0.1:2", Admin: "http://127.0.0.1:3",
-		EnvoyAdmin: "http://127.0.0.1:4", API: "http://127.0.0.1:5", Valkey: "valkey://127.0.0.1:6", DemoKey: "wk_demo"}
+		EnvoyAdmin: "http://127.0.0.1:4", API: "http://127.0.0.1:5", Issuer: "http://127.0.0.1:7", UserToken: "a.b.c", Valkey: "valkey://127.0.0.1:6", DemoKey: "wk_demo"}
 	show := func(run stand.Run) string {
 		var out strings.Builder
 		if err := showRun(&out, run, "build/run", "wk_forged"); err != nil {
@@ -27,10 +27,10 @@ func TestPastedLinesGoWhereTheSystemIs(t *testing.T) {
 		return lines
 	}
 	whole := curls(show(run))
-	if len(whole) != 5 {
-		t.Fatalf("%d lines to paste, want five:\n%s", len(whole), strings.Join(whole, "\n"))
+	if len(whole) != 6 {
+		t.Fatalf("%d lines to paste, want six:\n%s", len(whole), strings.Join(whole, "\n"))
 	}
-	for i, want := range []string{run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Admin + "/metrics", run.EnvoyAdmin + "/stats"} {
+	for i, want := range []string{run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Admin + "/metrics", run.EnvoyAdmin + "/stats"} {
 		if !strings.Contains(whole[i], want) {
 			t.Errorf("line %d does not go to %s: %s", i+1, want, whole[i])
 		}
@@ -39,7 +39,7 @@ func TestPastedLinesGoWhereTheSystemIs(t *testing.T) {
 	run.Edge, run.EnvoyAdmin, run.Valkey = "", "", ""
 	text := show(run)
 	alone := curls(text)
-	if len(alone) != 5 || !strings.Contains(alone[0], run.Origin+"/") {
+	if len(alone) != 6 || !strings.Contains(alone[0], run.Origin+"/") {
 		t.Errorf("without Envoy:\n%s", strings.Join(alone, "\n"))
 	}
 	for _, absent := range []string{"edge", "envoy", "valkey"} {

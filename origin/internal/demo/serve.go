@@ -11,9 +11,9 @@ import (
 // drain is how long calls in flight get to end once the serving is to end.
 const drain = 5 * time.Second
 
-// Serve serves api on l, which it closes, until ctx ends.
-func Serve(ctx context.Context, l net.Listener, api *API) error {
-	server := &http.Server{Handler: api, ReadHeaderTimeout: 10 * time.Second}
+// Serve serves a part of the demo on l, which it closes, until ctx ends.
+func Serve(ctx context.Context, l net.Listener, part http.Handler) error {
+	server := &http.Server{Handler: part, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {

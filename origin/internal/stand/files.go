@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/config"
 	"github.com/weirproject/weir/origin/internal/envoyconfig"
+	"github.com/weirproject/weir/origin/internal/issuer"
 	"github.com/weirproject/weir/origin/internal/keys"
 )
 
@@ -29,6 +30,11 @@ const DemoLimit = "20 calls in 10 s"
 
 // demoKeyID names the demo key in logs and metrics.
 const demoKeyID = "demo"
+
+// DemoUser is whose token build/run.json holds, and UserLimit what the rules let that user do.
+var DemoUser = issuer.Who{User: "alice", Tenant: "acme", Tier: "paid"}
+
+const UserLimit = "10 calls in 10 s"
 
 // folder holds the files of one stand: configuration, keys, logs.
 type folder struct {
@@ -74,7 +80,10 @@ func (f folder) file(name string) string { return filepath.Join(f.path, name) }
 // writeOrigin writes what `weir serve` reads, returning the text of the demo key.
 func (f folder) writeOrigin(a addresses) (demoKey string, err error) {
 	var text bytes.Buffer
-	if err := originConfig.Execute(&text, a); err != nil {
+	if err := originConfig.Execute(&text, struct {
+		addresses
+		Audience string
+	}{a, issuer.Audience}); err != nil {
 		return "", fmt.Errorf("render weir.yaml: %w", err)
 	}
 	var secret [config.MinSecret]byte

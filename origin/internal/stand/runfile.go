@@ -17,7 +17,9 @@ type Run struct {
 	EnvoyAdmin string `json:"envoy_admin,omitempty"`
 	API        string `json:"api"`
 	Valkey     string `json:"valkey,omitempty"`
+	Issuer     string `json:"issuer"`
 	DemoKey    string `json:"demo_key"`
+	UserToken  string `json:"user_token"` // of the demo user, for a day; the issuer makes more
 }
 
 // Door is where clients go: the edge, or the origin when it runs alone.
@@ -41,13 +43,13 @@ func ReadRun(path string) (Run, error) {
 	if err := json.Unmarshal(content, &r); err != nil {
 		return Run{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	if r.Origin == "" || r.Admin == "" || r.API == "" || r.DemoKey == "" {
-		return Run{}, fmt.Errorf("read %s: origin, admin, api or demo_key is missing", path)
+	if r.Origin == "" || r.Admin == "" || r.API == "" || r.Issuer == "" || r.DemoKey == "" || r.UserToken == "" {
+		return Run{}, fmt.Errorf("read %s: origin, admin, api, issuer, demo_key or user_token is missing", path)
 	}
 	return r, nil
 }
 
-// write puts the file in place by rename. It holds a key, so that only its owner reads it.
+// write puts the file in place by rename. It holds a key and a token, so that only its owner reads it.
 func (r Run) write(path string) error {
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

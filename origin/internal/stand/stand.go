@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/weirproject/weir/origin/internal/issuer"
 )
 
 // Preferred ports; a taken one is exchanged for a free one.
@@ -19,6 +21,7 @@ const (
 	portGateway    = 8081
 	portAdmin      = 8084
 	portAPI        = 8090
+	portIssuer     = 8091
 	portEnvoyAdmin = 9901
 	portValkey     = 6390
 )
@@ -42,13 +45,13 @@ type System struct {
 	LogsAt  string // folder of the logs
 	folder  folder
 	runFile string
-	parts   []*process // in the order of their start
-	api     *http.Server
-	died    chan error // one for each part that ended, and for the API
+	parts   []*process     // in the order of their start
+	servers []*http.Server // what this process serves itself: the API, the issuer
+	died    chan error     // one for each part or server that ended
 }
 
 // addresses are host:port; empty for what does not run.
-type addresses struct{ Edge, Gateway, Admin, API, EnvoyAdmin, Valkey string }
+type addresses struct{ Edge, Gateway, Admin, API, Issuer, EnvoyAdmin, Valkey string }
 
 // Start starts all parts, each once the one before it is ready, then writes build/run.json. On an error nothing is
 // left running.
@@ -95,7 +98,7 @@ func (s *System) start(ctx context.Context, o Options, p programs) error {
 	if err != nil {
 		return err
 	}
-	s.Run = Run{Origin: "http://" + a.Gateway, Admin: "http://" + a.Admin, API: "http://" + a.API}
+	s.Run = Run{Origin: "http://" + a.Gateway, Admin: "http://" + a.Admin, API: "http://" + a.API, Issuer: "http://" + a.Issuer}
 	if s.Run.DemoKey, err = s.folder.writeOrigin(a); err != nil {
 		return err
 	}
@@ -107,7 +110,10 @@ func (s *System) start(ctx context.Context, o Options, p programs) error {
 			return err
 		}
 	}
-	if err := s.serveAPI(a.API, o); err != nil {
+	if err := s.serve("the API", a.API, o.API); err != nil {
+		return err
+	}
+	if err := s.serveIssuer(a.Issuer); err != nil {
 		return err
 	}
 	if err := s.launch(ctx, o.Progress, part{
@@ -147,6 +153,7 @@ func (o Options) addresses() (a addresses, err error) {
 		{"the origin", portGateway, false, &a.Gateway},
 		{"the admin port", portAdmin, false, &a.Admin},
 		{"the API", portAPI, false, &a.API},
+		{"the issuer", portIssuer, false, &a.Issuer},
 		{"Envoy's admin", portEnvoyAdmin, o.NoEnvoy, &a.EnvoyAdmin},
 		{"Valkey", portValkey, o.Memory, &a.Valkey},
 	} {
@@ -198,19 +205,32 @@ func (s *System) launch(ctx context.Context, progress io.Writer, p part) error {
 	return nil
 }
 
-// serveAPI serves the API in this process.
-func (s *System) serveAPI(address string, o Options) error {
+// serve serves a part in this process.
+func (s *System) serve(name, address string, part http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("start the API: %w", err)
+		return fmt.Errorf("start %s: %w", name, err)
 	}
-	s.api = &http.Server{Handler: o.API, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: part, ReadHeaderTimeout: 10 * time.Second}
+	s.servers = append(s.servers, server)
 	go func() {
-		if err := s.api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.died <- fmt.Errorf("the API ended: %w", err)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.died <- fmt.Errorf("%s ended: %w", name, err)
 		}
 	}()
 	return nil
+}
+
+// serveIssuer serves the issuer of users, and gets the demo user's token.
+func (s *System) serveIssuer(address string) error {
+	i, err := issuer.New(s.Run.Issuer)
+	if err == nil {
+		s.Run.UserToken, err = i.Token(DemoUser, issuer.MaxLife)
+	}
+	if err != nil {
+		return fmt.Errorf("start the issuer: %w", err)
+	}
+	return s.serve("the issuer", address, i)
 }
 
 // Wait returns nil when ctx ends, or an error when a part ended before.
@@ -231,8 +251,8 @@ func (s *System) Stop() {
 	for i := len(s.parts) - 1; i >= 0; i-- {
 		s.parts[i].stop()
 	}
-	if s.api != nil {
-		_ = s.api.Close()
+	for _, server := range s.servers {
+		_ = server.Close()
 	}
 	s.folder.close()
 }

@@ -76,13 +76,25 @@ func TestDefaultRulesSayWhatTheTableSays(t *testing.T) {
 	if release.Set.Edge() == nil {
 		t.Error("no edge rule: the filter would refuse no flood")
 	}
-	matched := release.Set.Match(rule.Origin, rule.Request{Method: http.MethodGet, Path: "/hello"}, nil)
-	if len(matched) != 1 || matched[0].Rule.Name != "per-key" {
-		t.Fatalf("/hello is limited by %+v, want per-key alone", matched)
+	said := map[string]string{"per-key": DemoLimit, "per-user": UserLimit}
+	who := rule.Caller{User: "i|acme|alice", Tenant: DemoUser.Tenant, Tier: DemoUser.Tier}
+	for _, m := range release.Set.Match(rule.Origin, rule.Request{Method: http.MethodGet, Path: "/hello"}, nil) {
+		if m.Rule.Mode == rule.Shadow {
+			continue
+		}
+		present := rule.Parts(0).With(rule.Key)
+		if m.Rule.Tier {
+			present = rule.Parts(0).With(rule.User)
+		}
+		chosen, _ := m.Rule.Principal(present, nil)
+		l := release.Set.Grant(&m.Rule, chosen, who).Limit
+		if got := fmt.Sprintf("%d calls in %d s", l.Count, l.Window/limit.Second); got != said[m.Rule.Name] {
+			t.Errorf("%s: the rules say %s, the table %q", m.Rule.Name, got, said[m.Rule.Name])
+		}
+		delete(said, m.Rule.Name)
 	}
-	l := matched[0].Rule.Limit
-	if got := fmt.Sprintf("%d calls in %d s", l.Count, l.Window/limit.Second); got != DemoLimit {
-		t.Errorf("the rules let the demo key do %s, the table says %s", got, DemoLimit)
+	if len(said) > 0 {
+		t.Errorf("the table tells of what no rule limits: %v", said)
 	}
 }
 
@@ -238,7 +250,7 @@ func TestRunFileIsReadBackOrSaysWhatToDo(t *testing.T) {
 	if _, err := ReadRun(path); err == nil || !strings.Contains(err.Error(), "make run") {
 		t.Errorf("no file: %v", err)
 	}
-	want := Run{Origin: "http://o", Admin: "http://a", API: "http://p", DemoKey: "wk_x"}
+	want := Run{Origin: "http://o", Admin: "http://a", API: "http://p", Issuer: "http://i", DemoKey: "wk_x", UserToken: "a.b.c"}
 	if err := want.write(path); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/issuer"
 )
 
 // checkout lays the built parts and the tools into a folder of the test's own, so that it disturbs no `make run`. A
@@ -56,15 +59,17 @@ func checkout(t *testing.T) string {
 	return ""
 }
 
-func status(t *testing.T, url, key string) int {
+func status(t *testing.T, url, key string) int { return answer(t, url, "x-api-key", key) }
+
+func answer(t *testing.T, url, field, value string) int {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Close = true
-	if key != "" {
-		request.Header.Set("x-api-key", key)
+	if value != "" {
+		request.Header.Set(field, value)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -118,6 +123,26 @@ func TestWholeSystemStartsAndNothingOfItSurvivesADeadPart(t *testing.T) {
 	}
 	if len(calls) != 1 {
 		t.Errorf("the API was called %d times, want once", len(calls))
+	}
+	bob, err := issuer.Ask(t.Context(), run.Issuer, issuer.Who{User: "bob", Tier: "paid"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := map[string]int{}
+	for range 15 {
+		for who, token := range map[string]string{"alice": run.UserToken, "bob": bob} {
+			if got := answer(t, run.Edge+"/hello", "Authorization", "Bearer "+token); got == http.StatusOK {
+				passed[who]++
+			} else if got != http.StatusTooManyRequests {
+				t.Errorf("%s is answered %d", who, got)
+			}
+		}
+	}
+	if passed["alice"] < 10 || passed["bob"] < 10 || passed["alice"]+passed["bob"] == 30 {
+		t.Errorf("%v calls passed of 15 each, want %s each", passed, UserLimit)
+	}
+	if got := answer(t, run.Edge+"/hello", "Authorization", "Bearer "+bob[:len(bob)-2]+"AA"); got != http.StatusUnauthorized {
+		t.Errorf("a changed token is answered %d", got)
 	}
 
 	valkey := system.parts[0]
