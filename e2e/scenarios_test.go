@@ -67,23 +67,35 @@ func runOn(t *testing.T, target scenario.Target, all []*scenario.Scenario, start
 	case scenario.Container:
 		valkey = stand.StartValkeyContained(t).Address
 	}
+	var issuer *stand.Issuer // one for all who have users
 	number := 0
 	for _, of := range order {
 		group := groups[of]
 		keyring := stand.NewKeyring(t)
 		keys := map[string]map[string]string{}
+		users := ""
 		for _, s := range group {
 			keys[s.Name] = issueTo(t, keyring, s)
+			if len(s.Users) == 0 {
+				continue
+			}
+			if issuer == nil {
+				issuer = stand.StartIssuer(t)
+			}
+			users = issuer.URL
+			for name, tier := range s.Users {
+				keys[s.Name][name] = issuer.Token(t, s.Name+"-"+name, tier)
+			}
 		}
 		t.Run(group[0].Name+"-rules", func(t *testing.T) {
 			var on *served
 			switch target {
 			case scenario.Envoy:
-				on = newEdge(t, group[0], keyring.File())
+				on = newEdge(t, group[0], keyring.File(), users)
 			case scenario.Container:
-				on = newContained(t, group[0], keyring.File(), valkey)
+				on = newContained(t, group[0], keyring.File(), valkey, users)
 			default:
-				on = newOrigin(t, of.rules, keyring.File(), valkey)
+				on = newOrigin(t, of.rules, keyring.File(), valkey, users)
 			}
 			for _, s := range group {
 				number++

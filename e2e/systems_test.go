@@ -212,19 +212,19 @@ func (s *served) push(t *testing.T, b pushed) {
 // loopback is whom an origin behind the test's Envoy believes.
 var loopback = []string{"127.0.0.0/8"}
 
-// newOrigin is the origin alone; valkey is empty for counters in memory.
-func newOrigin(t *testing.T, rules, keys, valkey string) *served {
+// newOrigin is the origin alone; valkey is empty for counters in memory, issuer where no user is known.
+func newOrigin(t *testing.T, rules, keys, valkey, issuer string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
-	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: rules, Keys: keys, Valkey: valkey})
+	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: rules, Keys: keys, Valkey: valkey, Issuer: issuer})
 	return newServed(t, "http://"+o.Gateway, api, o.Process)
 }
 
 // newEdge is Envoy with the filter that a scenario wants, in front of an origin with counters in memory.
-func newEdge(t *testing.T, s *scenario.Scenario, keys string) *served {
+func newEdge(t *testing.T, s *scenario.Scenario, keys, issuer string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
-	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: s.Rules, Keys: keys, Trust: loopback})
+	o := stand.StartOrigin(t, stand.OriginSettings{Upstream: api.URL, Rules: s.Rules, Keys: keys, Trust: loopback, Issuer: issuer})
 	e := stand.StartEdge(t, stand.EdgeSettings{
 		Origin: o.Gateway, Rules: s.Rules, Keys: keys, Module: moduleOf(s), VM: s.Fault, Hops: hops(s),
 	})
@@ -235,11 +235,11 @@ func newEdge(t *testing.T, s *scenario.Scenario, keys string) *served {
 
 // newContained is newEdge with each part in a container of its own, and counters in Valkey. The containers share the
 // host's network, so that Envoy sees each client's own address of 127.0.0.0/8.
-func newContained(t *testing.T, s *scenario.Scenario, keys, valkey string) *served {
+func newContained(t *testing.T, s *scenario.Scenario, keys, valkey, issuer string) *served {
 	t.Helper()
 	api := stand.StartAPI(t)
 	o := stand.StartOrigin(t, stand.OriginSettings{
-		Upstream: api.URL, Rules: s.Rules, Keys: keys, Valkey: valkey, Trust: loopback, Contained: true,
+		Upstream: api.URL, Rules: s.Rules, Keys: keys, Valkey: valkey, Trust: loopback, Issuer: issuer, Contained: true,
 	})
 	e := stand.StartEdge(t, stand.EdgeSettings{Origin: o.Gateway, Rules: s.Rules, Keys: keys, Hops: hops(s), Contained: true})
 	if n := stand.Containers(t); n != 3 {

@@ -159,7 +159,7 @@ var (
 )
 
 func (p *parsing) scenario(n ast.Node) {
-	var steps, rules, targets ast.Node
+	var steps, rules, targets, users ast.Node
 	var edgeOnly []ast.Node
 	seen := p.fields(n, "scenario", map[string]func(ast.Node){
 		"name": func(v ast.Node) {
@@ -179,6 +179,7 @@ func (p *parsing) scenario(n ast.Node) {
 				p.s.Keys = append(p.s.Keys, name)
 			}
 		},
+		"users":   func(v ast.Node) { users = v; p.users(v) },
 		"workers": func(v ast.Node) { p.s.Workers = p.number(v, "workers", 1, 16) },
 		"fault": func(v ast.Node) {
 			if p.s.Fault = p.text(v, "fault"); !faultForm.MatchString(p.s.Fault) {
@@ -197,6 +198,14 @@ func (p *parsing) scenario(n ast.Node) {
 			p.fault(n, "%s: is missing", need)
 		}
 	}
+	if users != nil && p.s.On(Wasmhost) {
+		p.fault(users, "users: not for wasmhost, where no origin verifies them")
+	}
+	for _, name := range p.s.Keys {
+		if _, taken := p.s.Users[name]; taken {
+			p.fault(users, "users: %q is a key's name", name)
+		}
+	}
 	if rules != nil && targets != nil && p.real() {
 		p.windows(rules, p.s.Rules)
 	}
@@ -208,6 +217,23 @@ func (p *parsing) scenario(n ast.Node) {
 		for _, item := range list {
 			p.step(item)
 		}
+	}
+}
+
+// users reads a mapping of users to their tiers, which may be empty texts.
+func (p *parsing) users(v ast.Node) {
+	p.s.Users = map[string]string{}
+	m, ok := v.(ast.MapNode)
+	if !ok {
+		p.fault(v, "users: want a mapping of names to tiers")
+		return
+	}
+	for i := m.MapRange(); i.Next(); {
+		name := p.text(i.Key(), "users")
+		if !nameForm.MatchString(name) || slices.Contains(reserved, name) {
+			p.fault(i.Key(), "users: %q: want small letters, digits and single hyphens; not %s", name, strings.Join(reserved, ", "))
+		}
+		p.s.Users[name] = p.text(i.Value(), "users."+name)
 	}
 }
 

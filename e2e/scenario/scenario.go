@@ -35,8 +35,10 @@ type Scenario struct {
 	Targets []Target
 	Rules   string   // text of a rules file
 	Keys    []string // names of keys that the runner issues
-	Workers int      // of the wasmhost; 1 if the file does not say
-	Fault   string   // what the fault build of the filter shall do wrong; empty for the shipped build
+	// Users are users whose bearer tokens the runner gets, each with a tier or an empty one.
+	Users   map[string]string
+	Workers int    // of the wasmhost; 1 if the file does not say
+	Fault   string // what the fault build of the filter shall do wrong; empty for the shipped build
 	// Proxied: clients reach the edge through one trusted proxy, which appends their address to X-Forwarded-For.
 	Proxied bool
 	Steps   []Step
@@ -126,7 +128,7 @@ func (s Source) At(n int) netip.Addr {
 	return a
 }
 
-// Send is a request. Header lines may hold $name for an issued key, $forged for a key of the right form that was
+// Send is a request. Header lines may hold $name for an issued key or a user's token, $forged for a key of the right form that was
 // never issued (a new one each time), $long for 64,000 letters, $wide for 10,000, and $entries for 200 addresses.
 type Send struct {
 	Method   string   // GET if the file does not say

@@ -181,8 +181,8 @@ func (p *parsing) send(n ast.Node, s *Send) {
 
 func (p *parsing) unknownName(v ast.Node, line string) {
 	Fill([]string{line}, func(name string) (string, bool) {
-		if !slices.Contains(reserved, name) && !slices.Contains(p.s.Keys, name) {
-			p.fault(v, "headers: $%s is no key of this scenario: keys come before steps", name)
+		if _, user := p.s.Users[name]; !user && !slices.Contains(reserved, name) && !slices.Contains(p.s.Keys, name) {
+			p.fault(v, "headers: $%s is no key and no user of this scenario: both come before steps", name)
 		}
 		return "", false
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ type OriginSettings struct {
 	Valkey   string // host:port, empty: memory
 	// Trust lists the networks whose x-weir-address is believed; nil: none.
 	Trust []string
+	// Issuer is the URL of an [Issuer] whose users are known; empty: no user is.
+	Issuer string
 	// Deadline of the store. Outside fault tests a slow machine must not look like a broken store: 1 s if empty.
 	Deadline string
 	// Contained runs it from its image, on the host's network.
@@ -49,6 +52,9 @@ func StartOrigin(t testing.TB, s OriginSettings) *Origin {
 	if len(s.Trust) > 0 {
 		fmt.Fprintf(&b, "trust: {edges: [%q]}\n", strings.Join(s.Trust, `", "`))
 	}
+	if s.Issuer != "" {
+		fmt.Fprintf(&b, "identity: {oidc: [{issuer: %q, audience: [%s], claims: {tenant: tenant, tier: tier}}]}\n", s.Issuer, issuerAudience)
+	}
 	if s.Deadline == "" {
 		s.Deadline = "1s"
 	}
@@ -69,7 +75,28 @@ func StartOrigin(t testing.TB, s OriginSettings) *Origin {
 		o.Process = Start(t, o.Folder, "origin", Path(t, Weir), serve, nil)
 	}
 	o.UntilReady(t)
+	if s.Issuer != "" {
+		o.untilIssuer(t, s.Issuer)
+	}
 	return o
+}
+
+// untilIssuer waits until the origin has an issuer's keys: it is ready without.
+func (o *Origin) untilIssuer(t testing.TB, url string) {
+	t.Helper()
+	want := fmt.Sprintf("weir_issuer_up{issuer=%q} 1\n", url)
+	o.Until(t, "has the issuer's keys", func() error {
+		resp, err := asking.Get(o.Admin + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(page), want) {
+			err = errors.New("no " + want)
+		}
+		return err
+	})
 }
 
 // UntilReady waits for /readyz to say 200.
