@@ -8,10 +8,11 @@ STORE ?= valkey
 ENVOY ?= yes
 # make images: their tag.
 TAG ?= dev
-# make bench: runs of each benchmark (benchstat wants 6 or more), which ones, and of which packages.
+# make bench: runs of each benchmark (benchstat wants 6 or more), which ones, and of which packages: those that measure by
+# rounds of their own have targets of their own.
 COUNT ?= 6
 BENCH ?= .
-BENCH_IN ?= $(UNIT)
+BENCH_IN ?= $$(go list ./... | grep -v '/e2e\|/wasmvectors\|/benchorigin')
 # make fuzz: how long in all for each package, and which packages.
 FUZZTIME ?= 5m
 FUZZ ?= ./...
@@ -23,7 +24,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-push compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,6 +151,16 @@ REQUESTS ?= 800
 bench-edge: tools build build/empty.wasm ## CPU of a request in one Envoy worker: bare, Envoy's own limiter, Weir (ROUNDS=41, REQUESTS=800)
 	@go test -run '^$$' -bench 'Decide|Install|Decode' -benchtime 300ms ./edge ./shared/bundle
 	@go test -run '^$$' -bench '^BenchmarkEdge$$' -benchtime 1x -timeout 20m ./e2e/benchedge -rounds $(ROUNDS) -requests $(REQUESTS)
+
+# Rounds and trials of its own (STORE_ROUNDS, TRIAL); a line with # stands beside what the design expects.
+STORE_ROUNDS ?= 9
+TRIAL ?= 4s
+
+bench-origin: tools ## What a decision costs: store CPU by strategy, checks/s beside the store, gateway and allocations (STORE_ROUNDS=9)
+	@go test -run '^$$' -bench '^BenchmarkCheck$$' -benchmem ./origin/internal/limiter
+	@go test -run '^$$' -bench '^BenchmarkGateway$$' -benchtime 3s ./origin/internal/gateway
+	@go test -run '^$$' -bench '^BenchmarkStore$$' -benchtime 1x -timeout 60m ./origin/internal/benchorigin -rounds $(STORE_ROUNDS)
+	@go test -run '^$$' -bench '^BenchmarkCheck$$' -benchtime 1x -timeout 60m ./origin/internal/benchorigin -trial $(TRIAL)
 
 bench-peers: ## The algorithms and the memory store beside throttled, go-limiter, x/time/rate, httprate and ulule, in one run (COUNT=6, BENCH=regexp)
 	@cd shared/limit/internal/peers && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) .

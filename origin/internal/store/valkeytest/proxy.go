@@ -126,7 +126,7 @@ func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
 	})
 	p.done.Go(func() {
 		for next := range line {
-			sleepUntil(next.due)
+			SleepUntil(next.due)
 			if _, err := to.Write(next.bytes); err != nil {
 				break
 			}

@@ -4,5 +4,5 @@ package valkeytest
 
 import "time"
 
-// sleepUntil waits for an instant.
-func sleepUntil(due time.Time) { time.Sleep(time.Until(due)) }
+// SleepUntil waits for an instant.
+func SleepUntil(due time.Time) { time.Sleep(time.Until(due)) }

@@ -1,0 +1,221 @@
+package benchorigin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/weirproject/weir/origin/internal/identity"
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/memory"
+	"github.com/weirproject/weir/origin/internal/store/valkey"
+	"github.com/weirproject/weir/origin/internal/store/valkeytest"
+	"github.com/weirproject/weir/origin/internal/telemetry"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+// deadline is a store's in production, from a call's beginning on.
+const deadline = 10 * time.Millisecond
+
+// releases are rule sets by how many counters a call of theirs charges. None refuses.
+var releases = map[int]string{
+	1: "version: 1\nrules:\n- {name: a, where: origin, by: [key], limit: 1000000000/1h}\n",
+	3: "version: 1\nrules:\n- {name: a, where: origin, by: [key], limit: 1000000000/1h}\n" +
+		"- {name: b, where: origin, by: [key, endpoint], match: {paths: [/search]}, limit: 1000000000/1m}\n" +
+		"- {name: c, where: origin, by: [key], match: {methods: [GET]}, limit: 1000000000/1s}\n",
+}
+
+// door is a limiter on a store, as a gateway has it.
+type door struct {
+	limiter  *limiter.Limiter
+	callers  []identity.Caller
+	degraded atomic.Int64
+	refused  atomic.Int64
+}
+
+func newDoor(b *testing.B, ruleCount int, store limiter.Store) *door {
+	b.Helper()
+	release, err := rules.Parse("bench.rules.yaml", []byte(releases[ruleCount]))
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	base := limit.Micros(began.UnixMicro())
+	fallback := memory.New(memory.DefaultSize, nil)
+	if store == nil {
+		store = fallback
+	}
+	d := &door{limiter: limiter.New(limiter.Options{
+		Store: store, Fallback: fallback, Secret: []byte(strings.Repeat("s", 32)), Metrics: telemetry.New(), Log: quiet,
+		Now: func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) },
+	}, release)}
+	for i := range principals {
+		d.callers = append(d.callers, identity.Caller{Key: &keys.Key{ID: fmt.Sprintf("key-%06d", i)}})
+	}
+	return d
+}
+
+// check makes the i-th call.
+func (d *door) check(i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	v, err := d.limiter.Check(ctx, limiter.Request{Caller: d.callers[i*7919%principals], Method: "GET", Path: "/search"})
+	cancel()
+	switch {
+	case err != nil || !v.Allowed:
+		d.refused.Add(1)
+	case v.Degraded:
+		d.degraded.Add(1)
+	}
+}
+
+// offered is what came of a rate that was offered for a while.
+type offered struct {
+	rate           float64
+	times          *hdrhistogram.Histogram // from when a call was to begin until it was answered, ns
+	late           *hdrhistogram.Histogram // of them, until it began
+	failed         int64                   // refused or answered without the store
+	most           int64                   // calls in flight at once
+	within         bool                    // all were answered soon after the last one was to begin
+	elapsed        time.Duration
+	allocsPerCheck float64
+	checks         int
+}
+
+// offer makes calls at the instants that the rate says, whatever became of those before: a call that has to wait for its
+// turn has waited since the instant at which it was to begin.
+func (d *door) offer(rate float64, wait time.Duration) offered {
+	d.recover()
+	n := int(rate * wait.Seconds())
+	o := offered{rate: rate, checks: n, times: hdrhistogram.New(1, int64(time.Minute), 3), late: hdrhistogram.New(1, int64(time.Minute), 3)}
+	d.degraded.Store(0)
+	d.refused.Store(0)
+	var mu sync.Mutex
+	var flying atomic.Int64
+	var together sync.WaitGroup
+	// A goroutine that waits for a turn costs less than one that is made for it.
+	turns := make(chan int, n)
+	began := time.Now().Add(10 * time.Millisecond)
+	due := func(i int) time.Time { return began.Add(time.Duration(float64(i) / rate * 1e9)) }
+	for range 512 {
+		together.Go(func() {
+			times, late := hdrhistogram.New(1, int64(time.Minute), 3), hdrhistogram.New(1, int64(time.Minute), 3)
+			most := int64(0)
+			for i := range turns {
+				at := due(i)
+				_ = late.RecordValue(max(1, int64(time.Since(at))))
+				most = max(most, flying.Add(1))
+				d.check(i)
+				flying.Add(-1)
+				_ = times.RecordValue(max(1, int64(time.Since(at))))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			o.times.Merge(times)
+			o.late.Merge(late)
+			o.most = max(o.most, most)
+		})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		valkeytest.SleepUntil(due(i))
+		turns <- i
+	}
+	close(turns)
+	together.Wait()
+	o.elapsed = time.Since(began)
+	runtime.ReadMemStats(&after)
+	o.allocsPerCheck = float64(after.Mallocs-before.Mallocs) / float64(n)
+	o.failed = d.degraded.Load() + d.refused.Load()
+	o.within = o.elapsed < wait+100*time.Millisecond
+	return o
+}
+
+// recover waits until the store answers: after a rate that was too high it is left alone for a while.
+func (d *door) recover() {
+	for inRow := 0; inRow < 100; inRow++ {
+		d.degraded.Store(0)
+		if d.check(inRow); d.degraded.Load() > 0 {
+			inRow = -1
+			time.Sleep(10 * time.Millisecond) // there is no event to wait for
+		}
+	}
+}
+
+// holds tells whether the rate was carried: all answered in time, by the store.
+func (o offered) holds() bool { return o.within && float64(o.failed) <= 0.001*float64(o.checks) }
+
+func (o offered) String() string {
+	ms := func(ns int64) float64 { return float64(ns) / 1e6 }
+	return fmt.Sprintf("%.0f p50-ns\t%.0f p99-ns\t%.0f p99.9-ns\t%.3f late-p99-ms\t%.1f allocs/check\t%d failed",
+		float64(o.times.ValueAtQuantile(50)), float64(o.times.ValueAtQuantile(99)), float64(o.times.ValueAtQuantile(99.9)),
+		ms(o.late.ValueAtQuantile(99)), o.allocsPerCheck, o.failed)
+}
+
+// runs is how often each load is offered; the run in the middle, by its p99, is told.
+const runs = 7
+
+// BenchmarkCheck finds the largest rate of checks that is carried on this machine together with the store, then tells how
+// long a check takes at half of it.
+func BenchmarkCheck(b *testing.B) {
+	server := valkeytest.Start(b)
+	for _, strategy := range []valkey.Strategy{valkey.Function, valkey.Commands} {
+		store := connect(b, strategy, false, server)
+		for _, ruleCount := range []int{1, 3} {
+			d := newDoor(b, ruleCount, store)
+			name := fmt.Sprintf("%s/%d-rules", strategy, ruleCount)
+			d.offer(2000, time.Second) // makes counters and connections
+			most := d.search()
+			fmt.Printf("# %s: carries %.0f checks/s (expected %d)\n", name, most, *rate)
+			half := d.median(most / 2)
+			line("BenchmarkCheck/"+name+"/half-of-what-it-carries", half.checks, half.String())
+			fmt.Printf("# %s: p99 at half of that %.2f ms (expected below 1)\n", name, float64(half.times.ValueAtQuantile(99))/1e6)
+			for _, each := range []float64{float64(*rate) / 2, float64(*rate)} {
+				o := d.median(each)
+				line(fmt.Sprintf("BenchmarkCheck/%s/%.0f-a-second", name, each), o.checks, o.String())
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of this function as a whole, which says nothing
+}
+
+// median is the run in the middle of some at a rate.
+func (d *door) median(rate float64) offered {
+	var all []offered
+	for range runs {
+		all = append(all, d.offer(rate, *trial))
+	}
+	slices.SortFunc(all, func(a, b offered) int { return cmp.Compare(a.times.ValueAtQuantile(99), b.times.ValueAtQuantile(99)) })
+	return all[runs/2]
+}
+
+// search is the largest rate that is carried, to 5 %.
+func (d *door) search() (most float64) {
+	for rate := 4000.0; ; rate *= 1.25 {
+		if o := d.offer(rate, *trial/2); !o.holds() {
+			if o = d.offer(rate, *trial/2); !o.holds() { // twice: the machine may have been busy for a moment
+				low, high := rate/1.25, rate
+				for high/low > 1.05 {
+					middle := (low + high) / 2
+					if d.offer(middle, *trial/2).holds() {
+						low = middle
+					} else {
+						high = middle
+					}
+				}
+				return low
+			}
+		}
+	}
+}
