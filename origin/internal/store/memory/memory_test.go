@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,6 +98,83 @@ func TestAFullStoreNeitherGrowsNorOpens(t *testing.T) {
 	}
 	if o := take(s, 4*limit.Hour, 2_000_000, l, 1); o.Status != limiter.Admitted {
 		t.Errorf("after two windows: %+v", o)
+	}
+}
+
+// ofRule is the n-th principal's counter of a rule.
+func ofRule(ru, n int) limiter.Counter {
+	c := storetest.Name(n)
+	c[20], c[19] = byte('a'+ru%26), byte('a'+ru/26)
+	return c
+}
+
+func TestStrangersOfEachRuleShareTheirOwnCounter(t *testing.T) {
+	s := memory.New(64, nil)
+	ask := func(now limit.Micros, counters ...limiter.Counter) []limiter.Outcome {
+		c := limiter.Call{Now: now, Outcomes: make([]limiter.Outcome, len(counters))}
+		for _, name := range counters {
+			c.Charges = append(c.Charges, limiter.Charge{Counter: name, Algorithm: rule.FixedWindow, Limit: limit.Limit{Count: 3, Window: limit.Hour}, Cost: 1})
+		}
+		s.Take(context.Background(), &c)
+		return c.Outcomes
+	}
+	for n := range 1000 {
+		ask(limit.Hour, ofRule(0, n))
+	}
+	if o := ask(limit.Hour, ofRule(0, 5000)); o[0].Status != limiter.Refused {
+		t.Errorf("a stranger of the rule: %+v", o)
+	}
+	if o := ask(limit.Hour, ofRule(1, 5000), ofRule(2, 5001)); !o[0].Made || !o[1].Made {
+		t.Errorf("strangers of other rules: %+v", o)
+	}
+	// What is there is asked for, not strangers' counters.
+	c := limiter.Charge{Counter: ofRule(1, 7000), Algorithm: rule.FixedWindow, Limit: limit.Limit{Count: 3, Window: limit.Hour}, Cost: 1, Existing: true}
+	call := limiter.Call{Now: limit.Hour, Charges: []limiter.Charge{c}, Outcomes: make([]limiter.Outcome, 1)}
+	if s.Take(context.Background(), &call); call.Outcomes[0].Status != limiter.Unmade {
+		t.Errorf("a stranger that is not to be made: %+v", call.Outcomes)
+	}
+	// Rules come and go with releases; their strangers' counters go with them.
+	for ru := range 250 {
+		now := limit.Hour + limit.Micros(ru)*limit.Minute // 60 are in use at a time
+		for n := range 200 {
+			ask(now, ofRule(ru, n))
+		}
+	}
+	if n := s.Len(); n > 64+3*60 {
+		t.Errorf("%d counters kept, 64 and some 60 overflow counters in use", n)
+	}
+}
+
+func TestCallersOfAFullStoreDoNotWaitForEachOtherForEver(t *testing.T) {
+	s := memory.New(64, nil)
+	l := limit.Limit{Count: 1 << 40, Window: limit.Hour}
+	var wg sync.WaitGroup
+	var charged atomic.Int64
+	for caller := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(caller), 1))
+			for range 2000 {
+				c := limiter.Call{Now: limit.Hour, Outcomes: make([]limiter.Outcome, 3)}
+				for ru := range 3 {
+					c.Charges = append(c.Charges, limiter.Charge{Counter: ofRule(ru, r.IntN(1000)), Algorithm: rule.FixedWindow, Limit: l, Cost: 1})
+				}
+				s.Take(context.Background(), &c)
+				charged.Add(3)
+			}
+		})
+	}
+	wg.Wait()
+	used := int64(0)
+	for ru := range 3 {
+		for n := range 1001 { // the last is a stranger for certain
+			c := limiter.Call{Now: limit.Hour, Charges: []limiter.Charge{{Counter: ofRule(ru, n), Algorithm: rule.FixedWindow, Limit: l, Existing: n < 1000}}, Outcomes: make([]limiter.Outcome, 1)}
+			if s.Take(context.Background(), &c); c.Outcomes[0].Status == limiter.Admitted {
+				used += l.Count - c.Outcomes[0].Decision.Remaining
+			}
+		}
+	}
+	if used != charged.Load() {
+		t.Errorf("%d charges made, the counters hold %d", charged.Load(), used)
 	}
 }
 
