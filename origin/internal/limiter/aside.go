@@ -65,7 +65,7 @@ func (l *Limiter) settleShadow(w *work, p *plan, i int, now limit.Micros) {
 	switch w.answers[i] {
 	case elsewhere:
 		return
-	case byMemory:
+	case byMemory, byPenalty:
 		source = telemetry.DenyCache
 	case byStore:
 		l.learn(w, p, i, now)

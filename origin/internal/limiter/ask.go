@@ -204,18 +204,15 @@ func (l *Limiter) widen(w *work, p *plan, now limit.Micros) (refused bool) {
 	return refused
 }
 
-// fail answers for charges by the failure modes of their rules. The local ones are taken together, and only if no rule
-// fails closed: a refusal charges nobody.
+// fail answers for charges by the failure modes of their rules; the local ones are taken together.
 func (l *Limiter) fail(w *work, now limit.Micros, indexes []int) {
-	charge := true
 	var local []int
 	for _, i := range indexes {
 		w.outcomes[i] = Outcome{Status: Admitted}
-		switch ru := w.rules[i].rule; {
-		case ru.OnStoreFailure == rule.Closed || ru.Exact:
+		switch w.rules[i].rule.OnStoreFailure {
+		case rule.Closed:
 			w.answers[i], w.outcomes[i].Status = byClosed, Refused
-			charge = false
-		case ru.OnStoreFailure == rule.Open:
+		case rule.Open:
 			w.answers[i] = byOpen
 		default:
 			w.answers[i] = byLocal
@@ -225,14 +222,10 @@ func (l *Limiter) fail(w *work, now limit.Micros, indexes []int) {
 	if len(local) == 0 {
 		return
 	}
-	charges := w.pick(local)
+	charges, outcomes := w.pick(local), make([]Outcome, len(local))
 	for i := range charges {
 		charges[i].Existing = false
-		if !charge {
-			charges[i].Cost = 0
-		}
 	}
-	outcomes := make([]Outcome, len(local))
 	err := l.o.Fallback.Take(context.Background(), &Call{Now: now, ID: w.id, Charges: charges, Outcomes: outcomes})
 	for k, i := range local {
 		if w.outcomes[i] = outcomes[k]; err != nil { // it is in this process: it always answers

@@ -91,6 +91,9 @@ func newWorld(t *testing.T, text string, with ...func(*limiter.Options)) *world 
 	return w
 }
 
+// onMemory leaves out what a world has between the limiter and its memory store.
+func onMemory(o *limiter.Options) { o.Store = o.Fallback }
+
 func (w *world) clock() limit.Micros {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -479,21 +482,25 @@ func TestParallelCallsWithOneLeftAdmitOne(t *testing.T) {
 	}
 }
 
-func benchmarked(t testing.TB) (*limiter.Limiter, func(*limiter.Limiter, string)) {
+func benchmarked(t testing.TB, secrets *limiter.Rotation) (*limiter.Limiter, func(*limiter.Limiter, string)) {
 	r, err := rules.Parse("r", []byte(`
 version: 1
 rules:
 - {name: per-key, where: origin, by: [key], limit: 9007199254740991/1h}
-- {name: per-endpoint, where: origin, by: [endpoint], match: {paths: ["/**"]}, limit: 9007199254740991/1h}
-- {name: none, where: origin, by: [address], limit: 1/1h, match: {paths: [/none]}}
+- {name: per-address, where: origin, by: [address], match: {paths: [/two, /three, /shadow, /none]}, limit: 9007199254740991/1h}
+- {name: per-endpoint, where: origin, by: [key, endpoint], match: {paths: [/three]}, algorithm: token-bucket, limit: 9007199254740991/1h}
+- {name: trial, where: origin, by: [tenant], match: {paths: [/shadow]}, algorithm: gcra, limit: 9007199254740991/1h, mode: shadow}
+- {name: none, where: origin, by: [global], limit: 1/1h, match: {paths: [/none]}}
+overrides:
+- {rule: per-key, key-id: a, limit: 9007199254740990/1h}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memory.New(memory.DefaultSize, nil)
-	l := limiter.New(limiter.Options{Store: store, Fallback: store, Secret: make([]byte, 32), Now: func() limit.Micros { return limit.Hour },
-		Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler)}, r)
-	caller := key("a", "")
+	store, metrics := memory.New(memory.DefaultSize, nil), telemetry.New()
+	l := limiter.New(limiter.Options{Store: decorate.Traced(decorate.Metered(store, metrics)), Fallback: store, Secret: make([]byte, 32), Rotation: secrets, Now: func() limit.Micros { return limit.Hour },
+		Metrics: metrics, Log: slog.New(slog.DiscardHandler)}, r)
+	caller := key("a", "t")
 	return l, func(l *limiter.Limiter, path string) {
 		if _, err := l.Check(context.Background(), limiter.Request{Caller: caller, Method: "GET", Path: path}); err != nil {
 			t.Fatal(err)
@@ -502,8 +509,8 @@ rules:
 }
 
 func BenchmarkCheck(b *testing.B) {
-	l, check := benchmarked(b)
-	for name, path := range map[string]string{"admitted": "/x", "refused": "/none"} {
+	l, check := benchmarked(b, nil)
+	for name, path := range map[string]string{"1 rule": "/one", "2 rules": "/two", "3 rules": "/three", "2 rules, 1 shadow": "/shadow", "refused": "/none"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -12,11 +12,15 @@ func (l *Limiter) remembered(w *work, p *plan, now limit.Micros) (refused bool) 
 	cached := !w.req.Peek && w.id == CallID{}
 	recall := func(i int) (refused bool) {
 		c := &w.charges[i]
-		d, refused := l.standing(w, i, now)
-		if !refused && cached {
-			d, w.passes[i], refused = p.deny.Enter(c.Counter, c.Cost, now)
+		if d, stands := l.standing(w, i, now); stands {
+			w.refuse(i, byPenalty, d)
+			return true
 		}
-		if refused {
+		if !cached {
+			return false
+		}
+		d, pass, refused := p.deny.Enter(c.Counter, c.Cost, now)
+		if w.passes[i] = pass; refused {
 			w.refuse(i, byMemory, d)
 		}
 		return refused

@@ -75,7 +75,7 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 	case byLocal: // its word ends when the store is back
 		p.deny.Leave(c.Counter, w.passes[i])
 		v.Degraded, source = true, telemetry.Local
-	case byMemory:
+	case byMemory, byPenalty:
 		source = telemetry.DenyCache
 	case byStore:
 		l.learn(w, p, i, now)
@@ -98,7 +98,7 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 		metrics.Count(telemetry.Deny, source)
 	case v.Allowed:
 		metrics.Count(telemetry.Allow, source)
-		if o.Charged && d.Remaining < d.Limit && d.Remaining*10 < d.Limit {
+		if o.Charged && d.Remaining*10 < d.Limit {
 			metrics.NearLimit.Inc()
 		}
 	}
@@ -127,7 +127,7 @@ func (l *Limiter) lengthen(w *work, i int, d limit.Decision, now limit.Micros) l
 		return d
 	}
 	longer := l.penalties.Refused(w.charges[i].Counter, w.rules[i].rule.Penalty, d, now)
-	if longer.RetryAfter > d.RetryAfter {
+	if w.answers[i] == byPenalty || longer.RetryAfter > d.RetryAfter {
 		w.rules[i].metrics.Penalties.Inc()
 	}
 	return longer
@@ -160,7 +160,7 @@ func (w *work) hint(i int, v *Verdict) (h Hint) {
 	}
 	ru, d := &w.rules[i], &v.Views[v.Deciding].Decision
 	if refusals != 1 || ru.scope == "" || ru.breadth != own || w.req.Peek || w.charges[i].Cost > ru.rule.Cost ||
-		d.RetryAfter <= 0 || d.RetryAfter == limit.Never || w.answers[i] != byStore && w.answers[i] != byMemory {
+		d.RetryAfter <= 0 || d.RetryAfter == limit.Never || w.answers[i] == byLocal {
 		return h
 	}
 	return Hint{Rule: ru.rule.Name, Scope: ru.scope, Wait: min(d.RetryAfter, longestHint)}

@@ -48,7 +48,8 @@ type answer uint8
 const (
 	unanswered answer = iota // since another rule refused already
 	byStore
-	byMemory // the deny cache, or a penalty
+	byMemory // the deny cache
+	byPenalty
 	byLocal
 	byOpen
 	byClosed
