@@ -24,7 +24,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-push compose-down run replay test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay numbers test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,15 @@ check-fast: ## Under a minute: vet and the short unit tests
 
 replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 million lines: verdicts, figures, memory
 	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -storm-minutes 3 -log-lines 5000000
+
+# What is counted stands in the table; the sizes of rules and keys are measured where they are made.
+numbers: export CI = true
+numbers: tools ## The origin's figures that the design promises, each with the one measured (some ten minutes)
+	@mkdir -p build
+	@echo 'numbers: running, log in build/numbers.log'
+	@go test -count=1 -timeout 60m -v ./origin/internal/numbers -args -full >build/numbers.log 2>&1 || { cat build/numbers.log; exit 1; }
+	@go test -count=1 -v -run 'TenThousandRulesFit|TableOf400000Keys' ./shared/rule ./origin/internal/keys >>build/numbers.log 2>&1 || { cat build/numbers.log; exit 1; }
+	@grep -E '^number: |rules take|keys: ' build/numbers.log
 
 fuzz: ## Fuzz every package for FUZZTIME in all (FUZZTIME=5m, FUZZ=./shared/limit)
 	@sh .ci/fuzz '$(FUZZTIME)' $(FUZZ)

@@ -29,7 +29,12 @@ type commands struct {
 	owed  owed
 }
 
-func newCommands(s *Store) strategy { return &commands{s: s, clock: (*node).now} }
+func newCommands(s *Store) strategy {
+	if now := s.options.Clock; now != nil {
+		return &commands{s: s, clock: func(*node) limit.Micros { return now() }}
+	}
+	return &commands{s: s, clock: (*node).now}
+}
 
 // supports is [strategy.supports]: what needs no more than numbers by window.
 func (c *commands) supports(a rule.Algorithm) bool { return Commands.Supports(a) }

@@ -43,6 +43,8 @@ type Options struct {
 	Strategy    Strategy
 	// SwitchAt is when counters with a Former are first named by their Counter, by the servers' clocks.
 	SwitchAt limit.Micros
+	// Clock, for made-up time, is what plain commands go by in place of the process's clock with its offset to a server's.
+	Clock func() limit.Micros
 
 	Log          *slog.Logger           // optional
 	Commands     *prometheus.CounterVec // optional; label: command
