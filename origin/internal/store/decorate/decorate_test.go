@@ -27,7 +27,11 @@ func all(next limiter.Store, m *telemetry.Metrics) limiter.Store {
 }
 
 func TestADecoratedStoreIsTheStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) limiter.Store { return all(memory.New(memory.DefaultSize, nil), telemetry.New()) })
+	storetest.Suite{
+		Open:          func(*testing.T) limiter.Store { return all(memory.New(memory.DefaultSize, nil), telemetry.New()) },
+		At:            storetest.AtCall,
+		RemembersByAt: true,
+	}.Run(t)
 }
 
 // asked is a store that does what a test says.

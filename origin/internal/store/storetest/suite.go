@@ -114,14 +114,3 @@ func everyAlgorithm() (all []rule.Algorithm) {
 	}
 	return all
 }
-
-// Run runs what a store that charges sliding windows alone passes; [Suite.Run] is the whole.
-func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
-	s := Suite{Open: open, Algorithms: []rule.Algorithm{rule.SlidingWindow}}
-	for _, e := range append(each[:2:2], each[3:6]...) {
-		t.Run(e.name, func(t *testing.T) { e.test(s.fixture(t), rule.SlidingWindow) })
-	}
-	for _, e := range all[:3] {
-		t.Run(e.name, func(t *testing.T) { e.test(s.fixture(t)) })
-	}
-}
