@@ -34,6 +34,9 @@ import (
 )
 
 const (
+	// storeWait is how long a start waits to learn whether the store answers: calls before that would be counted by this
+	// process alone. A server that refuses connections tells at once; one that is silent is given up on after a second.
+	storeWait = 1500 * time.Millisecond
 	// defaultDrainTime is how long requests in flight may take to finish once the process was told to end.
 	defaultDrainTime = 10 * time.Second
 	// requestHeadTime bounds how long a client may take to send a request's head, and idleTime how long a connection may
@@ -72,7 +75,7 @@ type door struct {
 	drain    func(context.Context) (cut int) // ends what server leaves open when it shuts down; nil: nothing
 }
 
-// Open reads the files that c names, takes the ports, starts connecting to the store. On an error nothing is left open.
+// Open reads the files that c names, takes the ports, waits shortly for the store. On an error nothing is left open.
 // A store that is not there is no error: the process starts degraded.
 func Open(c config.Config, log *slog.Logger) (*Server, error) {
 	s := &Server{config: c, log: log, metrics: telemetry.New(), drainTime: defaultDrainTime}
@@ -163,6 +166,11 @@ func (s *Server) makeLimiter() error {
 	}
 	s.limiter = limiter.New(o, s.rules.Get())
 	s.forgetter.Store(s.limiter)
+	if s.valkey != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), storeWait)
+		defer cancel()
+		s.valkey.AwaitFirst(ctx)
+	}
 	return nil
 }
 

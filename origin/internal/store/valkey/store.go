@@ -82,6 +82,9 @@ type Store struct {
 	mapped       atomic.Bool // the cluster told once who has its slots
 	topologyTold string
 
+	looked     chan struct{} // closed once it is known how the servers stand
+	lookedOnce sync.Once
+
 	cancel context.CancelFunc
 }
 
@@ -93,7 +96,7 @@ func newStore(o Options, l library) *Store {
 		o.Log = slog.Default()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{options: o, library: l, now: anchoredClock(), backs: make(chan struct{}, maxGiveBacks), cancel: cancel}
+	s := &Store{options: o, library: l, now: anchoredClock(), backs: make(chan struct{}, maxGiveBacks), cancel: cancel, looked: make(chan struct{})}
 	s.startStrategy()
 	t := &s.topology
 	t.refresh, t.done, t.nodes, t.wanted = make(chan struct{}, 1), make(chan struct{}), map[string]*node{}, map[string]time.Time{}
@@ -164,6 +167,15 @@ func (s *Store) Slot(c *limiter.Counter) uint32 {
 // Up tells whether all servers answered when they were asked last.
 func (s *Store) Up() bool { return s.up.Load() }
 
+// AwaitFirst waits until it is known whether the servers answer, or until ctx ends: a process that takes calls before would
+// count them by itself, beside what others count.
+func (s *Store) AwaitFirst(ctx context.Context) {
+	select {
+	case <-s.looked:
+	case <-ctx.Done():
+	}
+}
+
 // Shard is how one server stands.
 type Shard struct {
 	Addr    string
@@ -217,7 +229,12 @@ func (s *Store) upChanged() {
 	if s.up.Swap(up) != up && s.options.OnUp != nil {
 		s.options.OnUp(up)
 	}
+	if up || !s.options.Cluster {
+		s.firstLookDone()
+	}
 }
+
+func (s *Store) firstLookDone() { s.lookedOnce.Do(func() { close(s.looked) }) }
 
 // tell logs a change of trouble, one line each, and remembers it in told.
 func (s *Store) tell(told *string, store, what string, err error) {

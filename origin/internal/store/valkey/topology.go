@@ -133,6 +133,7 @@ func (s *Store) follow(ctx context.Context) {
 		wait, rest := refreshEvery, refreshRest
 		if err != nil {
 			wait, rest = probeEvery, probeEvery
+			s.firstLookDone()
 		}
 		timer := time.NewTimer(wait)
 		select {
