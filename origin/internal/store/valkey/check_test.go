@@ -324,3 +324,29 @@ func TestABrokenReplyIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// While a secret is replaced, most counters are new ones that have neither name yet, and the counter that a rule's principals
+// share has one name by both secrets.
+func TestANewSecretChargesCountersThatWereNeverUsed(t *testing.T) {
+	f := newLive(t, withClock)
+	now := 1000 * limit.Hour
+	f.switchAt = now
+	l := limit.Limit{Count: 3, Window: limit.Hour}
+	for i, a := range algorithms {
+		unused, shared, bystander := chargeOf(10*i, a, l, 2), chargeOf(10*i+2, a, l, 2), chargeOf(10*i+4, a, l, 2)
+		unused.Former = name(10*i + 1)
+		shared.Former = shared.Counter
+		bystander.Former = name(10*i + 5)
+		want(t, f.take(now, unused, bystander), "admitted+ admitted+")
+		want(t, f.take(now, unused), "refused")
+		if left := f.left(now, bystander); left != 1 {
+			t.Errorf("%s: a bystander has %d left, want 1", a, left)
+		}
+		want(t, f.take(now, shared), "admitted+")
+		want(t, f.take(now, shared), "refused")
+		f.refundOne(now, shared, now)
+		if left := f.left(now, shared); left != 3 {
+			t.Errorf("%s: given back, %d left of 3", a, left)
+		}
+	}
+}

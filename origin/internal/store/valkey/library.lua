@@ -72,14 +72,14 @@ local function check(keys, args, may_write)
       log_at(i)
       status, value, fresh, was = log_decide(key, now, count, window, cost, asked)
       if former and was == false then
-        from = former
         status, value, fresh, was = log_decide(former, now, count, window, cost, asked)
+        from = was ~= false and former or nil
       end
     else
       was = try('GET', key)
       if former and was == false then
-        from = former
         was = try('GET', former)
+        from = was and former
       end
       if not was or #was > 0 then -- a table is an error: a value of another type
         status, value, fresh = decide[algorithm](was, now, count, window, cost, asked, extra)
