@@ -184,7 +184,7 @@ func (l *Limiter) widen(w *work, p *plan, now limit.Micros) (refused bool) {
 		c, ru := &w.charges[i], &w.rules[i]
 		p.deny.Leave(c.Counter, w.passes[i])
 		if ru.breadth = min(ru.breadth+1, anyone); ru.breadth == anyone {
-			c.Counter, c.Former = c.Counter.Overflow(), c.Former.Overflow()
+			c.Counter, c.Former = c.Counter.Overflow(), Counter{} // everybody's has one name under any secret
 		} else {
 			has := present(&w.req.Caller)
 			w.chosen, _ = ru.rule.Principal(has, w.chosen[:0])

@@ -35,6 +35,7 @@ type world struct {
 	local *memory.Store
 	calls int               // of the store, to take
 	seen  []limiter.Counter // of the last one
+	asked []limiter.Charge  // of the last one
 	lag   limit.Micros      // of one call to the store
 	hang  limiter.Store     // if not nil, asked in place of store
 	mu    sync.Mutex
@@ -47,7 +48,7 @@ func (w *world) Reset(ctx context.Context, c *limiter.Call) error  { return w.st
 func (w *world) Take(ctx context.Context, call *limiter.Call) error {
 	w.mu.Lock()
 	w.calls++
-	w.seen = w.seen[:0]
+	w.seen, w.asked = w.seen[:0], append(w.asked[:0], call.Charges...)
 	for i := range call.Charges {
 		w.seen = append(w.seen, call.Charges[i].Counter)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -135,5 +136,30 @@ func TestKeysAreNotCountedAsNewcomers(t *testing.T) {
 	}
 	if n := counters.Len(); n != 3000 {
 		t.Errorf("%d counters of 3,000 keys", n)
+	}
+}
+
+// Everybody's counter has one name, whatever the secrets: as its own former one it would be taken over for ever.
+func TestEverybodysCounterHasNoFormerName(t *testing.T) {
+	w := newWorld(t, perAddress, func(o *limiter.Options) { o.Rotation = &limiter.Rotation{Former: []byte(strings.Repeat("f", 32))} })
+	w.hang = memory.New(1_000_000, nil)
+	shared := 0
+	for i := range 2_000 {
+		w.get(from(fmt.Sprintf("10.%d.%d.1", i/250, i%250)), "/")
+		for _, c := range w.asked {
+			if everybodys := c.Counter == c.Counter.Overflow(); everybodys {
+				shared++
+			} else if c.Former == (limiter.Counter{}) {
+				t.Fatalf("%s has no former name", c.Counter)
+			} else {
+				continue
+			}
+			if c.Former != (limiter.Counter{}) {
+				t.Fatalf("everybody's counter %s has the former name %s", c.Counter, c.Former)
+			}
+		}
+	}
+	if shared == 0 {
+		t.Error("nobody was counted with everybody")
 	}
 }
