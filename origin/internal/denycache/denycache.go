@@ -5,6 +5,9 @@
 // late by at most the way back. From then on the entry lets as many calls ask at once as fit into what the store had left
 // when it was last heard, at least one: a flood of any size sends one call an opening, while a limit that refills many
 // times in a round trip is used in full.
+//
+// Callers of one counter may have limits of their own, and a caller may get another one: a refusal stands for calls by the
+// limit that it was made by, and by smaller ones.
 package denycache
 
 import (
@@ -46,28 +49,35 @@ type Pass struct {
 	cost   int64
 	number int64  // of those that entry counted
 	drops  uint64 // one more than there were of the key's part
+	by     limit.Limit
 }
 
-// Enter asks whether a call of some cost > 0 may go to the store at now. Refused, it is answered by d from memory. Else it
-// has a pass, which exactly one of [Cache.Learn] and [Cache.Leave] takes back. It does not allocate.
-func (c *Cache[K]) Enter(key K, cost int64, now limit.Micros) (d limit.Decision, pass Pass, refused bool) {
+// Uncounted is the pass of a call by a limit that goes to the store whatever is remembered.
+func (c *Cache[K]) Uncounted(key K, by limit.Limit) Pass {
+	return Pass{by: by, drops: 1 + c.part(key).Load()}
+}
+
+// Enter asks whether a call of some cost > 0 by a limit may go to the store at now. Refused, it is answered by d from memory,
+// whose Limit is that of the refusal. Else it has a pass, which exactly one of [Cache.Learn] and [Cache.Leave] takes back. It
+// does not allocate.
+func (c *Cache[K]) Enter(key K, by limit.Limit, cost int64, now limit.Micros) (d limit.Decision, pass Pass, refused bool) {
 	e, ok := c.entries.GetIfPresent(key)
 	if !ok {
-		return d, Pass{drops: 1 + c.part(key).Load()}, false
+		return d, c.Uncounted(key, by), false
 	}
-	if d, refused = e.refuses(cost, now); refused {
+	if d, refused = e.refuses(by, cost, now); refused {
 		return d, Pass{}, true
 	}
-	pass.drops = 1 + c.part(key).Load()
-	if cost < e.lowest.Load() {
+	pass = c.Uncounted(key, by)
+	if cost < e.lowest.Load() || !e.refusal.Load().standsFor(by) {
 		return d, pass, false // nothing says that it would be refused
 	}
 	if !e.enter(cost, now) {
-		return e.decision(e.refusal.Load(), now, 0), Pass{}, true
+		return e.between(cost, now), Pass{}, true
 	}
 	pass.entry, pass.cost, pass.number = e, cost, e.sent.Add(1)
 	// The place may be that of a call whose refusal came after the look above.
-	if d, refused = e.refuses(cost, now); refused {
+	if d, refused = e.refuses(by, cost, now); refused {
 		c.Leave(key, pass)
 		return d, Pass{}, true
 	}
@@ -95,7 +105,7 @@ func (c *Cache[K]) Learn(key K, pass Pass, cost int64, d, next limit.Decision, a
 }
 
 func (c *Cache[K]) refuse(key K, pass Pass, cost int64, d limit.Decision, askAgain, now limit.Micros) {
-	r := &refusal{cost: cost, opens: now + min(askAgain, longest), frees: now.After(d.RetryAfter), quota: d.Limit}
+	r := &refusal{by: pass.by, cost: cost, opens: now + min(askAgain, longest), frees: now.After(d.RetryAfter), quota: d.Limit}
 	e, ok := c.entries.GetIfPresent(key)
 	if !ok {
 		e = new(entry)
@@ -142,13 +152,13 @@ func (c *Cache[K]) part(key K) *atomic.Uint64 {
 	return &c.drops[maphash.Comparable(c.seed, key)%dropped]
 }
 
-// Refuses tells whether a call of that cost would be refused from memory at now, and changes nothing.
-func (c *Cache[K]) Refuses(key K, cost int64, now limit.Micros) bool {
+// Refuses tells whether a call of that cost by a limit would be refused from memory at now, and changes nothing.
+func (c *Cache[K]) Refuses(key K, by limit.Limit, cost int64, now limit.Micros) bool {
 	e, ok := c.entries.GetEntryQuietly(key)
 	if !ok {
 		return false
 	}
-	_, refused := e.Value.refuses(cost, now)
+	_, refused := e.Value.refuses(by, cost, now)
 	return refused
 }
 

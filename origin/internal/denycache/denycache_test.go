@@ -7,15 +7,18 @@ import (
 	"github.com/weirproject/weir/shared/limit"
 )
 
+// per is the limit of most calls.
+var per = limit.Limit{Count: 10, Window: limit.Second}
+
 func enter[K comparable](c *denycache.Cache[K], key K, cost int64, now limit.Micros) (limit.Decision, bool) {
-	d, pass, refused := c.Enter(key, cost, now)
+	d, pass, refused := c.Enter(key, per, cost, now)
 	c.Leave(key, pass)
 	return d, refused
 }
 
 // refuse has a call of some cost answered by d at now.
 func refuse[K comparable](c *denycache.Cache[K], key K, cost int64, d limit.Decision, now limit.Micros) {
-	c.Learn(key, denycache.Pass{}, cost, d, limit.Decision{}, d.RetryAfter, now)
+	c.Learn(key, c.Uncounted(key, per), cost, d, limit.Decision{}, d.RetryAfter, now)
 }
 
 func refusal(wait, reset limit.Micros) limit.Decision {
@@ -81,7 +84,7 @@ func TestTheLaterOfTwoOpeningsStands(t *testing.T) {
 func TestAnAdmissionThatLeavesNoRoomIsARefusalOfTheNext(t *testing.T) {
 	c := denycache.New[string](100)
 	admit := func(key string, left int64, next limit.Decision) {
-		c.Learn(key, denycache.Pass{}, 3, limit.Decision{Allowed: true, Limit: 10, Remaining: left}, next, next.RetryAfter, 0)
+		c.Learn(key, c.Uncounted("a", per), 3, limit.Decision{Allowed: true, Limit: 10, Remaining: left}, next, next.RetryAfter, 0)
 	}
 	admit("none", 0, refusal(400, 1000))
 	if d, hit := enter(c, "none", 1, 399); !hit || d.RetryAfter != 1 || d.Limit != 10 {
@@ -98,14 +101,14 @@ func TestAnAdmissionThatLeavesNoRoomIsARefusalOfTheNext(t *testing.T) {
 
 func TestARefusalIsRememberedNoLongerThanTheStoreSays(t *testing.T) {
 	c := denycache.New[string](100)
-	c.Learn("a", denycache.Pass{}, 1, refusal(1000, 5000), limit.Decision{}, 20, 0)
+	c.Learn("a", c.Uncounted("a", per), 1, refusal(1000, 5000), limit.Decision{}, 20, 0)
 	if d, hit := enter(c, "a", 1, 19); !hit || d.RetryAfter != 981 {
 		t.Errorf("%+v, %v: want the whole wait told", d, hit)
 	}
 	if _, hit := enter(c, "a", 1, 20); hit {
 		t.Error("refused from memory when the store was to be asked")
 	}
-	c.Learn("b", denycache.Pass{}, 1, refusal(1000, 5000), limit.Decision{}, 0, 0)
+	c.Learn("b", c.Uncounted("a", per), 1, refusal(1000, 5000), limit.Decision{}, 0, 0)
 	if _, hit := enter(c, "b", 1, 0); hit {
 		t.Error("remembered what was not to be")
 	}
@@ -134,5 +137,54 @@ func TestMemoryIsBounded(t *testing.T) {
 	c.CleanUp()
 	if n := c.Len(); n > 1000 {
 		t.Errorf("%d refusals remembered, want at most 1000", n)
+	}
+}
+
+// Callers of one counter may have limits of their own.
+func TestARefusalStandsForItsLimitAndSmallerOnes(t *testing.T) {
+	many, burst := limit.Limit{Count: 20, Window: limit.Second, Burst: 10}, limit.Limit{Count: 10, Window: limit.Second, Burst: 11}
+	few := limit.Limit{Count: 5, Window: limit.Second}
+	c := denycache.New[string](100)
+	refuse(c, "a", 1, refusal(400, 1000), 0)
+	for by, want := range map[limit.Limit]bool{per: true, few: true, many: false, burst: false} {
+		if _, pass, hit := c.Enter("a", by, 1, 1); hit != want || c.Refuses("a", by, 1, 1) != want {
+			t.Errorf("%+v: hit %v", by, hit)
+		} else if !hit {
+			c.Learn("a", pass, 1, refusal(100, 1000), limit.Decision{}, 100, 2)
+			if !c.Refuses("a", by, 1, 3) || c.Refuses("a", by, 1, 102) {
+				t.Errorf("%+v: its refusal was not taken over", by)
+			}
+			c.Drop("a")
+			refuse(c, "a", 1, refusal(400, 1000), 0)
+		}
+	}
+	// Once it has opened, calls by a larger limit are not counted against what the smaller one had left.
+	for range 3 {
+		if _, _, hit := c.Enter("a", many, 1, 401); hit {
+			t.Error("a larger limit waits for a place among the calls of a smaller one")
+		}
+	}
+	// A smaller limit's refusal takes over from none that stands for it as well, unless that opens before.
+	c.Drop("a")
+	_, pass, _ := c.Enter("a", many, 1, 500)
+	_, late, _ := c.Enter("a", few, 1, 500)
+	c.Learn("a", pass, 1, refusal(400, 1000), limit.Decision{}, 400, 501)
+	c.Learn("a", late, 1, refusal(300, 1000), limit.Decision{}, 300, 502)
+	if !c.Refuses("a", many, 1, 900) || !c.Refuses("a", few, 1, 900) {
+		t.Error("a smaller limit's refusal took over from a larger one's")
+	}
+}
+
+func TestACostThatNeverPassesIsNobodyElses(t *testing.T) {
+	c := denycache.New[string](100)
+	refuse(c, "a", 1, refusal(100, limit.Hour), 0)
+	refuse(c, "a", 50, refusal(limit.Never, limit.Hour), 200)
+	if _, _, hit := c.Enter("a", per, 1, 201); hit {
+		t.Fatal("a call that may pass was refused")
+	}
+	// It asks. Another one waits for it, and no longer.
+	d, _, hit := c.Enter("a", per, 1, 202)
+	if never, _ := enter(c, "a", 50, 202); !hit || d.RetryAfter != 1 || never.RetryAfter != limit.Never {
+		t.Errorf("hit %v, wait %d; of a cost that never passes %d", hit, d.RetryAfter, never.RetryAfter)
 	}
 }

@@ -23,24 +23,41 @@ type entry struct {
 
 // refusal is immutable.
 type refusal struct {
+	by    limit.Limit  // that was exhausted
 	cost  int64        // calls of this cost and more are refused
 	opens limit.Micros // the store is asked again from here on
 	frees limit.Micros // such a call is admitted from here on, for all that was known; Never
 	quota int64
 }
 
-// refuses tells whether the refusal stands for a call of that cost.
-func (e *entry) refuses(cost int64, now limit.Micros) (d limit.Decision, refused bool) {
-	r := e.refusal.Load()
-	if cost < r.cost || now >= r.opens {
-		return d, false
-	}
-	return e.decision(r, now, min(e.room.Load(), cost-1)), true
+// standsFor tells whether a refusal says that a call by this limit would be refused as well: one by a limit that admits more
+// may pass.
+func (r *refusal) standsFor(by limit.Limit) bool {
+	return by.Count <= r.by.Count && by.Capacity() <= r.by.Capacity()
 }
 
-// decision is a refusal from memory. One that has opened, for want of a place to ask from, is worth no wait to speak of.
-func (e *entry) decision(r *refusal, now limit.Micros, remaining int64) limit.Decision {
-	wait := max(1, now.Until(r.frees))
+// refuses tells whether the refusal stands for a call of that cost by this limit.
+func (e *entry) refuses(by limit.Limit, cost int64, now limit.Micros) (d limit.Decision, refused bool) {
+	r := e.refusal.Load()
+	if cost < r.cost || now >= r.opens || !r.standsFor(by) {
+		return d, false
+	}
+	return e.decision(r, now.Until(r.frees), now, min(e.room.Load(), cost-1)), true
+}
+
+// between is a refusal for want of a place to ask from, which is worth no wait to speak of but for a cost that had a longer
+// one.
+func (e *entry) between(cost int64, now limit.Micros) limit.Decision {
+	r, wait := e.refusal.Load(), limit.Micros(0)
+	if cost >= r.cost {
+		wait = now.Until(r.frees)
+	}
+	return e.decision(r, wait, now, 0)
+}
+
+// decision is a refusal from memory.
+func (e *entry) decision(r *refusal, wait, now limit.Micros, remaining int64) limit.Decision {
+	wait = max(1, wait)
 	return limit.Decision{Limit: r.quota, Remaining: remaining, RetryAfter: wait, ResetAfter: max(wait, now.Until(limit.Micros(e.reset.Load())))}
 }
 
@@ -88,7 +105,7 @@ func (e *entry) refused(number int64, r *refusal, d limit.Decision, now limit.Mi
 		e.lowest.Store(r.cost)
 	}
 	e.left(d, now)
-	if old := e.refusal.Load(); now < old.opens && (old.cost < r.cost || old.cost == r.cost && old.opens > r.opens) {
+	if old := e.refusal.Load(); now < old.opens && old.standsFor(r.by) && (old.cost < r.cost || old.cost == r.cost && old.opens > r.opens) {
 		return
 	}
 	e.refusal.Store(r)

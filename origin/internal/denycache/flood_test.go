@@ -86,7 +86,7 @@ func (f *flood) run(seconds int) {
 
 func (f *flood) call(cache *denycache.Cache[string], now limit.Micros) {
 	cost := f.cost()
-	_, pass, refused := cache.Enter("", cost, now)
+	_, pass, refused := cache.Enter("", per, cost, now)
 	if refused {
 		return
 	}

@@ -23,7 +23,7 @@ func opened() *denycache.Cache[string] {
 // passes takes as many passes for cost 1 as there are, at most 20.
 func passes(c *denycache.Cache[string], now limit.Micros) (taken []denycache.Pass) {
 	for range 20 {
-		_, pass, refused := c.Enter("a", 1, now)
+		_, pass, refused := c.Enter("a", per, 1, now)
 		if refused {
 			break
 		}
@@ -39,11 +39,11 @@ func TestOneCallAsksWhetherAnOpeningIsOne(t *testing.T) {
 		t.Fatalf("%d passes, want 1", len(taken))
 	}
 	// Who finds no place is told that it will not be long, but no time of which nothing is known.
-	d, _, refused := c.Enter("a", 1, 1200)
+	d, _, refused := c.Enter("a", per, 1, 1200)
 	if !refused || d.Allowed || d.RetryAfter != 1 || d.Remaining != 0 || d.Limit != 10 {
 		t.Errorf("%+v, refused %v", d, refused)
 	}
-	if _, _, refused := c.Enter("b", 1, 1200); refused {
+	if _, _, refused := c.Enter("b", per, 1, 1200); refused {
 		t.Error("another counter is refused")
 	}
 	c.Leave("a", taken[0]) // the store failed
@@ -83,7 +83,7 @@ func TestCostsShareWhatIsLeft(t *testing.T) {
 	first := passes(c, 1000)
 	c.Learn("a", first[0], 1, left(5), limit.Decision{Allowed: true}, 0, 1500)
 	ask := func(cost int64) bool {
-		_, _, refused := c.Enter("a", cost, 1500)
+		_, _, refused := c.Enter("a", per, cost, 1500)
 		return !refused
 	}
 	if !ask(3) || ask(3) || !ask(2) || ask(1) {
@@ -91,7 +91,7 @@ func TestCostsShareWhatIsLeft(t *testing.T) {
 	}
 	// Whoever is alone may always ask, so that no cost is refused from memory for ever.
 	c = opened()
-	if _, _, refused := c.Enter("a", 8, 1000); refused {
+	if _, _, refused := c.Enter("a", per, 8, 1000); refused {
 		t.Error("a cost above what is left was refused with nobody asking")
 	}
 }
@@ -102,7 +102,7 @@ func TestACostBelowAllThatWereRefusedIsNotCounted(t *testing.T) {
 	if n := len(passes(c, 500)); n != 20 {
 		t.Errorf("%d calls of cost 1 pass beside a refusal of cost 5, want all 20", n)
 	}
-	if d, _, refused := c.Enter("a", 5, 500); !refused || d.Remaining != 4 {
+	if d, _, refused := c.Enter("a", per, 5, 500); !refused || d.Remaining != 4 {
 		t.Errorf("cost 5: %+v, refused %v", d, refused)
 	}
 	// Once cost 1 was refused it is, whatever else is refused later.
@@ -133,13 +133,13 @@ func TestADropForgetsAtOnceAndWhatIsUnderWay(t *testing.T) {
 	}
 	// A call is at the store, then the counter is reset, then the call's refusal comes back.
 	for name, c := range map[string]*denycache.Cache[string]{"no entry": denycache.New[string](100), "an opened entry": opened()} {
-		_, pass, _ := c.Enter("a", 1, 1000)
+		_, pass, _ := c.Enter("a", per, 1, 1000)
 		c.Drop("a")
 		c.Learn("a", pass, 1, refusal(limit.Hour, limit.Hour), limit.Decision{}, limit.Hour, 1100)
 		if _, hit := enter(c, "a", 1, 1200); hit {
 			t.Errorf("%s: a refusal from before the reset stands", name)
 		}
-		_, pass, _ = c.Enter("a", 1, 1200)
+		_, pass, _ = c.Enter("a", per, 1, 1200)
 		c.Learn("a", pass, 1, refusal(limit.Hour, limit.Hour), limit.Decision{}, limit.Hour, 1300)
 		if _, hit := enter(c, "a", 1, 1400); !hit {
 			t.Errorf("%s: a refusal from after the reset is not remembered", name)
@@ -157,7 +157,7 @@ func TestOneOfManyAtOnceAsks(t *testing.T) {
 		for range 8 {
 			rush.Go(func() {
 				for range 20 {
-					_, pass, refused := c.Enter("a", 1, now)
+					_, pass, refused := c.Enter("a", per, 1, now)
 					if refused {
 						continue
 					}
@@ -184,7 +184,7 @@ func TestPlacesAreKeptCountOfAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 5_000 {
-				_, pass, refused := c.Enter("a", 1, 1000)
+				_, pass, refused := c.Enter("a", per, 1, 1000)
 				if refused {
 					continue
 				}

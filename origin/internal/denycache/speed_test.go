@@ -21,20 +21,20 @@ func full() (c *denycache.Cache[name], standing, open name) {
 
 func TestAnAnswerFromMemoryAllocatesNothing(t *testing.T) {
 	c, standing, open := full()
-	_, place, _ := c.Enter(open, 1, 1000)
+	_, place, _ := c.Enter(open, per, 1, 1000)
 	for what, do := range map[string]func() bool{
-		"refused":            func() bool { _, _, refused := c.Enter(standing, 1, 1000); return refused },
-		"refused in between": func() bool { _, _, refused := c.Enter(open, 1, 1000); return refused },
+		"refused":            func() bool { _, _, refused := c.Enter(standing, per, 1, 1000); return refused },
+		"refused in between": func() bool { _, _, refused := c.Enter(open, per, 1, 1000); return refused },
 		"nothing known": func() bool {
-			_, pass, refused := c.Enter(name{3}, 1, 1000)
+			_, pass, refused := c.Enter(name{3}, per, 1, 1000)
 			c.Learn(name{3}, pass, 1, left(5), limit.Decision{Allowed: true}, 0, 1000)
 			return !refused
 		},
 		"asking": func() bool {
 			c.Leave(open, place)
-			d, pass, refused := c.Enter(open, 1, 1000)
+			d, pass, refused := c.Enter(open, per, 1, 1000)
 			c.Learn(open, pass, 1, left(0), d, 0, 1000)
-			_, place, _ = c.Enter(open, 1, 1000)
+			_, place, _ = c.Enter(open, per, 1, 1000)
 			return !refused
 		},
 	} {
@@ -52,7 +52,7 @@ func BenchmarkHit(b *testing.B) {
 	c, standing, _ := full()
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Enter(standing, 1, 1000)
+		c.Enter(standing, per, 1, 1000)
 	}
 }
 
@@ -61,7 +61,7 @@ func BenchmarkHitOfOneKeyByAll(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			c.Enter(standing, 1, 1000)
+			c.Enter(standing, per, 1, 1000)
 		}
 	})
 }
@@ -70,7 +70,7 @@ func BenchmarkMiss(b *testing.B) {
 	c, _, _ := full()
 	b.ReportAllocs()
 	for b.Loop() {
-		_, pass, _ := c.Enter(name{3}, 1, 1000)
+		_, pass, _ := c.Enter(name{3}, per, 1, 1000)
 		c.Learn(name{3}, pass, 1, left(5), limit.Decision{Allowed: true}, 0, 1000)
 	}
 }
@@ -79,7 +79,7 @@ func BenchmarkAsk(b *testing.B) {
 	c, _, open := full()
 	b.ReportAllocs()
 	for b.Loop() {
-		_, pass, _ := c.Enter(open, 1, 1000)
+		_, pass, _ := c.Enter(open, per, 1, 1000)
 		c.Learn(open, pass, 1, left(5), limit.Decision{Allowed: true}, 0, 1000)
 	}
 }

@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 
-	"github.com/weirproject/weir/origin/internal/denycache"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -192,10 +191,10 @@ func (l *Limiter) widen(w *work, p *plan, now limit.Micros) (refused bool) {
 		}
 		c.Existing = false
 		if w.req.Peek || w.id != (CallID{}) {
-			w.passes[i] = denycache.Pass{}
+			w.passes[i] = p.deny.Uncounted(c.Counter, c.Limit)
 			continue
 		}
-		d, pass, hit := p.deny.Enter(c.Counter, c.Cost, now)
+		d, pass, hit := p.deny.Enter(c.Counter, c.Limit, c.Cost, now)
 		if w.passes[i] = pass; hit {
 			w.refuse(i, byMemory, d)
 			refused = true

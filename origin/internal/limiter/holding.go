@@ -187,7 +187,7 @@ func (l *Limiter) look(ctx context.Context, p *plan, held []Held, charges []Char
 		h, o := &held[i], &outcomes[i]
 		penalty, stands := l.penalties.Standing(h.Counter, now)
 		h.Penalised, h.PenaltyLeft = stands, penalty.RetryAfter
-		h.DenyCached = p.deny.Refuses(h.Counter, 1, now)
+		h.DenyCached = p.deny.Refuses(h.Counter, h.Limit, 1, now)
 		if h.Err = err; err == nil {
 			h.Decision, h.Status, h.Err = o.Decision, o.Status, o.Err
 		}

@@ -331,6 +331,43 @@ func TestAChangedLimitAppliesAtTheNextCall(t *testing.T) {
 	}
 }
 
+// Case 16, where it is not the release that changes: a key got another tier, or two callers of one counter have limits of
+// their own. What refuses the one says nothing of the other.
+func TestARefusalOfOneTierIsNoneOfALargerOne(t *testing.T) {
+	const text = `
+version: 1
+tiers: {free: {limit: 2/1h}, paid: {limit: 6/1h}, burst: {limit: 2/1h, burst: 9}}
+rules:
+- {name: r, where: origin, by: [tenant], algorithm: %s, tier: true}
+`
+	of := func(tier string) identity.Caller {
+		return identity.Caller{Key: &keys.Key{ID: "k", Tenant: "t", Tier: tier}, Address: netip.MustParseAddr("192.0.2.1")}
+	}
+	for _, algorithm := range []string{"sliding-window", "token-bucket", "gcra", "sliding-log"} {
+		w := newWorld(t, fmt.Sprintf(strings.ReplaceAll(text, ", burst: 9", map[bool]string{true: ", burst: 9"}[algorithm == "token-bucket"]), algorithm))
+		w.admitted(20, of("free"), "/")
+		calls := w.calls
+		if n := w.admitted(10, of("free"), "/"); n != 0 || w.calls != calls {
+			t.Errorf("%s: exhausted, %d admitted in %d calls of the store", algorithm, n, w.calls-calls)
+		}
+		// A bucket keeps its level; a window has the rest at once.
+		if v := w.get(of("paid"), "/"); w.calls == calls || v.Allowed != strings.HasPrefix(algorithm, "sliding") || v.Views[0].Decision.Limit != 6 {
+			t.Errorf("%s: a larger tier of the same counter was answered %+v from memory: %v", algorithm, v.Views, w.calls == calls)
+		}
+		w.admitted(20, of("paid"), "/")
+		calls = w.calls
+		v := w.get(of("free"), "/")
+		if n := w.admitted(10, of("free"), "/") + w.admitted(10, of("paid"), "/"); n != 0 || w.calls != calls || v.Allowed || v.Views[0].Decision.Limit != 2 {
+			t.Errorf("%s: both exhausted, %d admitted in %d calls of the store; %+v", algorithm, n, w.calls-calls, v.Views)
+		}
+		if algorithm == "token-bucket" {
+			if w.get(of("burst"), "/"); w.calls == calls {
+				t.Errorf("a larger burst was answered from memory")
+			}
+		}
+	}
+}
+
 const modes = `
 version: 1
 rules:

@@ -17,9 +17,10 @@ func (l *Limiter) remembered(w *work, p *plan, now limit.Micros) (refused bool) 
 			return true
 		}
 		if !cached {
+			w.passes[i] = p.deny.Uncounted(c.Counter, c.Limit)
 			return false
 		}
-		d, pass, refused := p.deny.Enter(c.Counter, c.Cost, now)
+		d, pass, refused := p.deny.Enter(c.Counter, c.Limit, c.Cost, now)
 		if w.passes[i] = pass; refused {
 			w.refuse(i, byMemory, d)
 		}

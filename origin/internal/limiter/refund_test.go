@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -206,5 +207,41 @@ func TestForgettingACounterAsksTheStoreAgain(t *testing.T) {
 	w.limiter.Forget(c)
 	if n := w.admitted(20, a, "/"); n != 10 {
 		t.Errorf("%d of 20", n)
+	}
+}
+
+// forgetful is a store whose counters another process resets while each call is on its way back.
+type forgetful struct {
+	limiter.Store
+	forget func(*limiter.Call)
+}
+
+func (s *forgetful) Take(ctx context.Context, c *limiter.Call) error {
+	err := s.Store.Take(ctx, c)
+	s.forget(c)
+	return err
+}
+
+// The refusal of a call with an id, which asks the store whatever is remembered, is as outdated as any by a reset.
+func TestARefusalOnItsWayIsForgottenWithItsCounter(t *testing.T) {
+	for _, id := range []string{"", "once"} {
+		w := newWorld(t, tenPerHour)
+		a := key("a", "")
+		w.admitted(10, a, "/")
+		c := w.counters(a, "/")[0]
+		w.limiter.Forget(c)
+		w.hang = &forgetful{w.store, func(call *limiter.Call) {
+			if err := w.store.Reset(t.Context(), call); err != nil {
+				t.Error(err)
+			}
+			w.limiter.Forget(c)
+		}}
+		if w.with(a, func(r *limiter.Request) { r.ID = id }).Allowed {
+			t.Fatal("the eleventh call passed")
+		}
+		w.hang = nil
+		if !w.get(a, "/").Allowed {
+			t.Errorf("id %q: a refusal from before the reset is remembered", id)
+		}
 	}
 }

@@ -162,7 +162,8 @@ func (w *work) refused() bool {
 	return false
 }
 
-// refuse is the answer of a process that did not ask the store.
+// refuse is the answer of a process that did not ask the store. What it remembers may be of another caller's limit.
 func (w *work) refuse(i int, by answer, d limit.Decision) {
+	d.Limit = w.charges[i].Limit.Capacity()
 	w.answers[i], w.outcomes[i] = by, Outcome{Status: Refused, Decision: d}
 }
