@@ -51,6 +51,27 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 	}
 	if w.refused() {
 		l.giveBack(ctx, w, now)
+		w.forgetUndone(p, l.o.Slot)
+	}
+}
+
+// forgetUndone has the deny cache forget the counters of other slots than the refusing one's: they were charged for a moment,
+// in which others may have been refused by that.
+func (w *work) forgetUndone(p *plan, slot func(*Counter) uint32) {
+	if slot == nil || w.enforced < 2 {
+		return
+	}
+	for i := range w.charges {
+		c := &w.charges[i]
+		if c.Shadow || c.Cost == 0 || w.answers[i] != byStore || w.outcomes[i].Status != Admitted {
+			continue
+		}
+		for j := range w.charges {
+			if !w.charges[j].Shadow && slot(&w.charges[j].Counter) != slot(&c.Counter) {
+				p.deny.Drop(c.Counter)
+				break
+			}
+		}
 	}
 }
 

@@ -245,3 +245,51 @@ func TestARefusalOnItsWayIsForgottenWithItsCounter(t *testing.T) {
 		}
 	}
 }
+
+// meanwhile is a store of several slots: each of a refused call is charged until all have answered, then given back.
+type meanwhile struct {
+	*fault.Store
+	do func()
+}
+
+func (s *meanwhile) Take(ctx context.Context, c *limiter.Call) error {
+	if len(c.Charges) < 2 {
+		return s.Store.Take(ctx, c)
+	}
+	var parts []*limiter.Call
+	for i := range c.Charges {
+		part := &limiter.Call{Now: c.Now, Charges: c.Charges[i : i+1], Outcomes: make([]limiter.Outcome, 1)}
+		if err := s.Store.Take(ctx, part); err != nil {
+			return err
+		}
+		parts = append(parts, part)
+	}
+	s.do()
+	for _, part := range parts {
+		if err := s.Refund(ctx, part); err != nil {
+			return err
+		}
+	}
+	return s.Store.Take(ctx, c)
+}
+
+// A call over several slots that is refused by one holds charges of the others for a moment. Who is refused by these must not
+// be for as long as if they stayed.
+func TestARefusalByWhatIsGivenBackIsForgotten(t *testing.T) {
+	w := newWorld(t, `
+version: 1
+rules:
+- {name: per-key, where: origin, by: [key], limit: 1/1h}
+- {name: all, where: origin, by: [global], match: {paths: [/all]}, limit: 1/1h}
+`, apart())
+	w.get(key("b", ""), "/all")
+	w.limiter.Use(w.limiter.Release()) // the store is asked, not the deny cache
+	refused := false
+	w.hang = &meanwhile{w.store, func() { refused = !w.get(key("a", ""), "/").Allowed }}
+	if w.get(key("a", ""), "/all").Allowed || !refused {
+		t.Fatalf("a call that was to be refused was not, beside it: %v", refused)
+	}
+	if !w.get(key("a", ""), "/").Allowed {
+		t.Error("a refusal by a charge that was given back is remembered")
+	}
+}

@@ -124,6 +124,7 @@ func TestOnACluster(t *testing.T) {
 		{"a shadow charge of a refused call stays charged", shadowStays},
 		{"a call over three slots is all-or-none under parallel callers", allOrNone},
 		{"giving back goes on past the deadline", givingBackGoesOn},
+		{"a refusal that may be by what is given back is asked again soon", askedAgainSoon},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, n := range c.Nodes {
@@ -191,6 +192,29 @@ func roundTrips(t *testing.T, c *valkeytest.Cluster) {
 	}
 	if n := since(c, "fcall", func() { take(t, s, -1, charges...) }); fmt.Sprint(n) != "[0 0 0]" {
 		t.Errorf("a peek was %v FCALL", n)
+	}
+}
+
+// A call over several slots may be refused by a charge that a refused one had given back the moment after.
+func askedAgainSoon(t *testing.T, c *valkeytest.Cluster) {
+	s := openCluster(t, c)
+	charges := three(1, 100, 100, 2)
+	for i := range charges {
+		charges[i].Limit.Window = 100 * limit.Hour
+	}
+	take(t, s, -1, charges...)
+	if o := take(t, s, -1, charges...); o[2].Next.Allowed || o[2].AskAgain != 50*limit.Hour || o[0].AskAgain != 0 {
+		t.Errorf("the last admitted: %+v", o)
+	}
+	if o := take(t, s, -1, charges...); o[2].Decision.RetryAfter <= 50*limit.Hour || o[2].AskAgain != 50*limit.Hour {
+		t.Errorf("refused: %+v", o[2])
+	}
+	if o := take(t, s, -1, charges[2]); o[0].AskAgain != o[0].Decision.RetryAfter || o[0].AskAgain <= 50*limit.Hour {
+		t.Errorf("refused by one slot: %+v", o[0])
+	}
+	charges[2].Cost = 3
+	if o := take(t, s, -1, charges...); o[2].AskAgain != limit.Never {
+		t.Errorf("a cost that never passes: %+v", o[2])
 	}
 }
 

@@ -132,12 +132,20 @@ func (e *entry) outcome(kept bool) limiter.Outcome {
 	return o
 }
 
-// askAgain is how long a refusal may be answered from memory: the wait that it tells, but no longer than one emission
-// interval, since what it counted may be a charge that is being given back.
+// askAgain is how long a refusal may be answered from memory, as [soon] says.
 func askAgain(l limit.Limit, d limit.Decision) limit.Micros {
-	if d.Allowed || d.RetryAfter == limit.Never {
+	if d.Allowed {
 		return d.RetryAfter
 	}
+	return soon(l, d.RetryAfter)
+}
+
+// soon is the wait that a refusal tells, but no longer than one emission interval, since what it counted may be a charge that
+// is being given back. One that never ends is due to no charge.
+func soon(l limit.Limit, wait limit.Micros) limit.Micros {
+	if wait == limit.Never || l.Count == 0 {
+		return wait
+	}
 	count := limit.Micros(l.Count)
-	return min(d.RetryAfter, max(1, (l.Window+count-1)/count))
+	return min(wait, max(1, (l.Window+count-1)/count))
 }
