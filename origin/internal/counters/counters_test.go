@@ -472,3 +472,34 @@ func TestAPageOfAnotherSiteCannotReset(t *testing.T) {
 		}
 	}
 }
+
+// A caller may have more counters than are told at once: one that is named is found all the same.
+func TestAResetFindsOneOfVeryManyCounters(t *testing.T) {
+	dir, key := files(t, "")
+	var rules strings.Builder
+	rules.WriteString(limits[:strings.Index(limits, "overrides")])
+	for i := range 1001 {
+		fmt.Fprintf(&rules, "- {name: r%d, where: origin, by: [key, endpoint], limit: 3/1h, match: {paths: [/a%d]}}\n", i, i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "weir.rules.yaml"), []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := start(t, dir, key)
+	if status, text := o.ask("GET", "/counters?key-id=acme-prod", nil); status != 400 || !strings.Contains(text, "want a method and a path") {
+		t.Fatalf("%d %s", status, text)
+	}
+	o.call(4, "GET", "/a7")
+	for _, one := range []counters.Reset{{Rule: "per-key"}, {Rule: "r7", Method: "GET", Pattern: "/a7"}} {
+		one.Caller, one.Reason, one.By = acme, "r", "b"
+		if status, text := o.ask("POST", "/counters/reset", one); status != 200 || !strings.Contains(text, `"used": 3`) {
+			t.Errorf("%s: %d %.300s", one.Rule, status, text)
+		}
+	}
+	status, text := o.ask("POST", "/counters/reset", counters.Reset{Rule: "r7", Caller: acme, Method: "GET", Pattern: "/a8", Reason: "r", By: "b"})
+	if status != 409 || !strings.Contains(text, "GET /a7") {
+		t.Errorf("%d %s", status, text)
+	}
+	if n := o.call(4, "GET", "/a7"); n != 3 {
+		t.Errorf("%d of 4 calls after the reset", n)
+	}
+}

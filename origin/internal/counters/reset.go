@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -114,11 +113,16 @@ func (d *door) one(r *http.Request, want Reset, of rule.Rule, who *known) (h lim
 	if _, missing := of.Principal(who.has, nil); missing != nil || !who.counts(&of) {
 		return h, &Failure{Status: http.StatusConflict, Field: "rule", Text: fmt.Sprintf("rule %s counts by %s: want the caller told by that", of.Name, byOf(of.Terms))}
 	}
-	held, err := d.Limiter.Holding(r.Context(), who.Caller, rule.Request{})
-	if err != nil {
-		return h, &Failure{Status: http.StatusBadRequest, Text: err.Error()}
+	held, err := d.Limiter.HoldingOf(r.Context(), who.Caller, of.Name, want.Method, want.Pattern)
+	if err == nil && len(held) == 1 && held[0].Method == want.Method && held[0].Pattern == want.Pattern {
+		return held[0], nil
 	}
-	held = slices.DeleteFunc(held, func(h limiter.Held) bool { return h.Rule.Name != of.Name })
+	if err == nil && len(held) == 0 { // it is not one that there is: tell those
+		held, err = d.Limiter.HoldingOf(r.Context(), who.Caller, of.Name, "", "")
+	}
+	if err != nil {
+		return h, &Failure{Status: http.StatusBadRequest, Field: "method, pattern", Text: err.Error()}
+	}
 	if len(held) == 0 {
 		return h, &Failure{Status: http.StatusConflict, Field: "rule", Text: "rule " + of.Name + " does not limit this caller"}
 	}
@@ -128,11 +132,7 @@ func (d *door) one(r *http.Request, want Reset, of rule.Rule, who *known) (h lim
 			endpoints = append(endpoints, c.Method+" "+c.Pattern)
 		}
 	}
-	held = slices.DeleteFunc(held, func(h limiter.Held) bool { return h.Method != want.Method || h.Pattern != want.Pattern })
-	switch {
-	case len(held) == 1:
-		return held[0], nil
-	case len(endpoints) == 0:
+	if len(endpoints) == 0 {
 		return h, bad("method, pattern", "are for rules by endpoint: rule %s counts by %s", of.Name, byOf(of.Terms))
 	}
 	return h, &Failure{Status: http.StatusConflict, Field: "method, pattern", Others: endpoints,

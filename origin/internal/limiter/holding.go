@@ -44,15 +44,8 @@ type Held struct {
 // in the order of the rule set.
 // Nothing is charged or made. More than [MaxHeld] are an error. Rules that do not limit the caller have none.
 func (l *Limiter) Holding(ctx context.Context, who identity.Caller, q rule.Request) ([]Held, error) {
-	p := l.plan.Load()
-	f := finder{limiter: l, plan: p, who: who, has: present(&who),
-		caller: rule.Caller{Tenant: who.Tenant(), Tier: who.Tier()}}
-	if who.Key != nil {
-		f.caller.Key = who.Key.ID
-	}
-	if who.User != nil {
-		f.caller.User = userName(who.User)
-	}
+	f := l.finder(who)
+	p := f.plan
 	if q.Method != "" || q.Path != "" {
 		matched := p.release.Set.Match(rule.Origin, q, nil)
 		slices.SortFunc(matched, func(a, b rule.Matched) int { return int(a.Rule.Index) - int(b.Rule.Index) })
@@ -69,11 +62,45 @@ func (l *Limiter) Holding(ctx context.Context, who identity.Caller, q rule.Reque
 	if f.tooMany {
 		return nil, fmt.Errorf("the caller has more than %d counters: want a method and a path, which narrow them down", MaxHeld)
 	}
-	for from := 0; from < len(f.held); from += heldAtOnce {
-		to := min(from+heldAtOnce, len(f.held))
-		l.look(ctx, p, f.held[from:to], f.charges[from:to])
+	return f.look(ctx), nil
+}
+
+// HoldingOf is like [Limiter.Holding] of the counters of one origin rule alone: of a rule by endpoint the one of a method and
+// a pattern, if it has that; all of them where neither is named.
+func (l *Limiter) HoldingOf(ctx context.Context, who identity.Caller, name, method, pattern string) ([]Held, error) {
+	f := l.finder(who)
+	for r := range f.plan.release.Set.Rules() {
+		if r.Name != name || r.Where != rule.Origin {
+			continue
+		}
+		if method == "" && pattern == "" {
+			f.add(&r, nil, nil)
+		} else if f.plan.has(&r, method, pattern) {
+			f.add(&r, []string{pattern}, []string{method})
+		}
 	}
-	return f.held, nil
+	if f.tooMany {
+		return nil, fmt.Errorf("rule %s has more than %d counters of the caller: want the method and the pattern of one", name, MaxHeld)
+	}
+	return f.look(ctx), nil
+}
+
+// has tells whether r counts a method and a pattern apart.
+func (p *plan) has(r *rule.Rule, method, pattern string) bool {
+	return slices.Contains(endpointMethods(r), method) &&
+		slices.ContainsFunc(p.release.Set.Patterns(r), func(p rule.Pattern) bool { return p.Path == pattern })
+}
+
+func (l *Limiter) finder(who identity.Caller) *finder {
+	f := &finder{limiter: l, plan: l.plan.Load(), who: who, has: present(&who),
+		caller: rule.Caller{Tenant: who.Tenant(), Tier: who.Tier()}}
+	if who.Key != nil {
+		f.caller.Key = who.Key.ID
+	}
+	if who.User != nil {
+		f.caller.User = userName(who.User)
+	}
+	return f
 }
 
 // finder collects the counters of a caller.
@@ -178,7 +205,16 @@ func networkOf(a netip.Addr) string {
 	return p.String()
 }
 
-// look asks the store, and this process's memory, for counters.
+// look asks the store, and this process's memory, for all counters that were found.
+func (f *finder) look(ctx context.Context) []Held {
+	for from := 0; from < len(f.held); from += heldAtOnce {
+		to := min(from+heldAtOnce, len(f.held))
+		f.limiter.look(ctx, f.plan, f.held[from:to], f.charges[from:to])
+	}
+	return f.held
+}
+
+// look asks for some counters in one request.
 func (l *Limiter) look(ctx context.Context, p *plan, held []Held, charges []Charge) {
 	now := l.o.Now()
 	outcomes := make([]Outcome, len(charges))
