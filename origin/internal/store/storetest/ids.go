@@ -49,6 +49,22 @@ func repeated(f *fixture, a rule.Algorithm) {
 	f.wantUsed(4, two)
 }
 
+// givenBackBesideShadows: what is given back of a call is what it was charged, which leaves out shadow charges that were
+// refused. That forgets the call as well.
+func givenBackBesideShadows(f *fixture, a rule.Algorithm) {
+	beside, c := shadowed(f.charge(1, a, 1, 2)), f.charge(2, a, 10, 3)
+	copy(beside.Counter[:], "w1:{ffff}:") // of another kind of principal
+	for range 2 {
+		outcomes, ok := f.takeAs(ID(1), beside, c)
+		if !ok || outcomes[0].Charged || !outcomes[1].Charged {
+			f.Fatalf("admitted %v, %+v", ok, outcomes)
+		}
+		f.wantUsed(3, c)
+		f.refund(ID(1), []limiter.Charge{c}, outcomes[1:])
+		f.wantUsed(0, c)
+	}
+}
+
 func notRemembered(f *fixture, a rule.Algorithm) {
 	c := f.charge(1, a, 3, 1)
 	f.writesNothing(func() {

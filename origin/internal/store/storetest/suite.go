@@ -59,6 +59,7 @@ var (
 		{"a counter that exists is charged, one that does not is not made", existing},
 		{"the first charge tells that it made the counter", made},
 		{"a repeated call is charged once", repeated},
+		{"a call that is given back is forgotten, shadow charges or not", givenBackBesideShadows},
 		{"a call that charged nothing is not remembered", notRemembered},
 		{"parallel repeats are charged once", parallelRepeats},
 		{"a refund gives back what was charged", refund},

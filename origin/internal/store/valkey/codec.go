@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
@@ -102,7 +103,9 @@ func (r *request) add(packed []byte, c *limiter.Charge) []byte {
 
 func (r *request) end(packed []byte, id limiter.CallID, charges []limiter.Charge) {
 	if id != (limiter.CallID{}) && len(charges) > 0 {
-		r.keys = append(r.keys, idName(&charges[0].Counter, id))
+		// By the first enforced one, which a refund of the call names as well: of shadow ones, only those that were charged.
+		at := max(0, slices.IndexFunc(charges, func(c limiter.Charge) bool { return !c.Shadow }))
+		r.keys = append(r.keys, idName(&charges[at].Counter, id))
 	}
 	r.args = append(make([]string, 0, 2), string(packed))
 }
