@@ -42,11 +42,7 @@ func (c *commands) supports(a rule.Algorithm) bool { return Commands.Supports(a)
 // take is [limiter.Store.Take]. A call whose ID belongs to one that is being decided waits for what becomes of that one.
 func (c *commands) take(ctx context.Context, call *limiter.Call) error {
 	for pause := claimPause; ; pause = min(2*pause, maxClaimPause) {
-		w, err := c.newWork(call)
-		if err != nil {
-			return err
-		}
-		waits, err := c.try(ctx, w)
+		waits, err := c.try(ctx, c.newWork(call))
 		if !waits {
 			return err
 		}
@@ -86,7 +82,7 @@ func (c *commands) look(ctx context.Context, w *work) {
 	asked := false
 	for i := range w.entries {
 		e := &w.entries[i]
-		if e.charge.Existing {
+		if e.charge.Existing && e.lost == nil {
 			asked = true
 			e.do(opLook)
 			if e.sliding() {
@@ -109,7 +105,7 @@ func (w *work) plan() {
 	hopeless, charging := false, false
 	for i := range w.entries {
 		e := &w.entries[i]
-		if !e.charge.Shadow {
+		if !e.charge.Shadow && e.lost == nil {
 			hopeless = hopeless || e.unmade || e.never()
 			charging = charging || e.cost > 0
 		}
@@ -138,7 +134,7 @@ func (w *work) plan() {
 func (w *work) claim() {
 	for i := range w.entries {
 		e := &w.entries[i]
-		if !e.charge.Shadow {
+		if !e.charge.Shadow && e.batch != nil {
 			e.batch.id = idName(&e.charge.Counter, w.call.ID)
 			e.batch.todo = append(e.batch.todo, command{op: opClaim})
 			w.id = e.batch

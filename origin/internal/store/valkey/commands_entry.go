@@ -107,11 +107,12 @@ func (e *entry) window() limit.SlidingWindow {
 
 // outcome is what the caller is told; kept tells whether the charge stands.
 func (e *entry) outcome(kept bool) limiter.Outcome {
+	if e.status == limiter.Lost {
+		return limiter.Outcome{Status: limiter.Lost, Err: e.lost}
+	}
 	c, now := e.charge, e.batch.now
 	o := limiter.Outcome{Status: e.status, At: now}
 	switch {
-	case e.status == limiter.Lost:
-		o.Err = e.lost
 	case e.status != limiter.Admitted && e.status != limiter.Refused:
 	case !kept:
 		o.Decision = e.peek(now)

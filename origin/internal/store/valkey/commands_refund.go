@@ -6,14 +6,12 @@ import (
 	"github.com/weirproject/weir/origin/internal/limiter"
 )
 
-// refund is [limiter.Store.Refund]: it reads first, so that a window gives back no more than it holds.
+// refund is [limiter.Store.Refund]: it reads first, so that a window gives back no more than it holds. A call whose ID could
+// not be forgotten is not given back: sent again, it would pass for nothing.
 func (c *commands) refund(ctx context.Context, call *limiter.Call) error {
-	w, err := c.newWork(call)
-	if err != nil {
-		return err
-	}
+	w := c.newWork(call)
 	for i := range w.entries {
-		if e := &w.entries[i]; call.Outcomes[i].Charged {
+		if e := &w.entries[i]; call.Outcomes[i].Charged && e.lost == nil {
 			e.charged = true
 			e.at = call.Outcomes[i].At
 			e.do(opRead)
@@ -23,30 +21,34 @@ func (c *commands) refund(ctx context.Context, call *limiter.Call) error {
 		w.forget()
 	}
 	c.round(ctx, w.batches)
+	if w.id != nil && w.id.err != nil {
+		return c.s.failed(ctx, w.id.node, w.id.err)
+	}
+	var lost error
 	for i := range w.entries {
 		e := &w.entries[i]
-		if e.lost != nil {
-			return e.lost
-		}
-		if e.cost = min(e.cost, e.held); e.charged && e.cost > 0 && !e.foreign && e.inView() {
+		if e.charged && e.lost != nil {
+			lost = e.lost
+		} else if e.cost = min(e.cost, e.held); e.charged && e.cost > 0 && !e.foreign && e.inView() {
 			e.do(opGiveBack)
 		}
 	}
 	c.giveBack(ctx, w.batches)
 	for i := range w.entries {
-		if e := &w.entries[i]; e.lost != nil {
-			return e.lost
+		if e := &w.entries[i]; e.charged && e.lost != nil {
+			lost = e.lost
 		}
 	}
-	return nil
+	return lost
 }
 
 // forget drops the call's ID.
 func (w *work) forget() {
 	for i := range w.entries {
-		if e := &w.entries[i]; !e.charge.Shadow {
+		if e := &w.entries[i]; !e.charge.Shadow && e.batch != nil {
 			e.batch.id = idName(&e.charge.Counter, w.call.ID)
 			e.batch.todo = append(e.batch.todo, command{op: opForget})
+			w.id = e.batch
 			return
 		}
 	}

@@ -44,20 +44,21 @@ type work struct {
 	id      *batch // that asks for the call's ID; nil without one
 }
 
-// newWork sorts a call's charges by slot.
-func (c *commands) newWork(call *limiter.Call) (*work, error) {
+// newWork sorts a call's charges by slot. One by an algorithm that plain commands do not keep is lost.
+func (c *commands) newWork(call *limiter.Call) *work {
 	w := &work{call: call, entries: make([]entry, len(call.Charges))}
 	for i := range call.Charges {
 		ch := &call.Charges[i]
-		if !c.supports(ch.Algorithm) {
-			return nil, &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("plain commands keep no %s: %w", ch.Algorithm, errors.ErrUnsupported)}
-		}
 		e := &w.entries[i]
 		*e = entry{charge: ch, cost: ch.Cost, at: limit.Never}
+		if !c.supports(ch.Algorithm) {
+			e.lost = &limiter.StoreError{Reason: reasonAnswer, Err: fmt.Errorf("plain commands keep no %s: %w", ch.Algorithm, errors.ErrUnsupported)}
+			continue
+		}
 		e.batch = w.batchOf(uint16(c.s.Slot(&ch.Counter)))
 		e.batch.entries = append(e.batch.entries, e)
 	}
-	return w, nil
+	return w
 }
 
 func (w *work) batchOf(slot uint16) *batch {

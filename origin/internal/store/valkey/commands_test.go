@@ -748,10 +748,51 @@ func TestPlainCommandsOnACluster(t *testing.T) {
 			t.Errorf("with a part lost: %+v", o)
 		}
 	}
+	// A refund gives back what it can of a call that was charged while all were there.
+	var failed *limiter.StoreError
+	o[2] = limiter.Outcome{Charged: true, At: o[0].At}
+	left := func(i int) int64 { ch := charges[i]; ch.Cost = 0; return ask(t, s, ch)[0].Decision.Remaining }
+	before0, before1 := left(0), left(1)
+	if err := s.Refund(context.Background(), &limiter.Call{Charges: charges, Outcomes: o}); !errors.As(err, &failed) {
+		t.Errorf("a refund of which a part is lost: %v", err)
+	}
+	if left(0) != before0+1 || left(1) != before1+1 {
+		t.Errorf("given back: %d and %d, want 1 each", left(0)-before0, left(1)-before1)
+	}
 	// All of it lost.
 	err := s.Take(context.Background(), &limiter.Call{Charges: charges[2:], Outcomes: make([]limiter.Outcome, 1)})
-	var failed *limiter.StoreError
 	if !errors.As(err, &failed) {
 		t.Errorf("with all lost: %v", err)
+	}
+}
+
+// Rules are read before a server tells that it has no functions: one that cannot be kept then must not take others with it.
+func TestAnAlgorithmThatCannotBeKeptIsLostAlone(t *testing.T) {
+	s, _ := commandsOn(t, valkeytest.Start(t))
+	bucket := charge(2, wide, 1)
+	bucket.Algorithm = rule.TokenBucket
+	shadow, existing := charge(3, wide, 1), charge(4, wide, 1)
+	shadow.Algorithm, shadow.Shadow = rule.GCRA, true
+	existing.Algorithm, existing.Existing = rule.SlidingLog, true
+	c := &limiter.Call{Charges: []limiter.Charge{bucket, charge(1, wide, 1), shadow, existing}}
+	o := call(t, s, c)
+	var failed *limiter.StoreError
+	for _, i := range []int{0, 2, 3} {
+		if o[i].Status != limiter.Lost || o[i].Charged || !errors.As(o[i].Err, &failed) || !errors.Is(o[i].Err, errors.ErrUnsupported) {
+			t.Errorf("charge %d: %+v", i, o[i])
+		}
+	}
+	if o[1].Status != limiter.Admitted || !o[1].Charged || o[1].Decision.Remaining != 99 {
+		t.Errorf("the other: %+v", o[1])
+	}
+	if err := s.Refund(context.Background(), c); err != nil {
+		t.Error(err)
+	}
+	if o := ask(t, s, charge(1, wide, 0)); o[0].Decision.Remaining != 100 {
+		t.Errorf("given back: %+v", o[0])
+	}
+	err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{bucket, shadow}, Outcomes: make([]limiter.Outcome, 2)})
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("of a call of such alone: %v", err)
 	}
 }
