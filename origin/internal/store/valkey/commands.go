@@ -39,8 +39,17 @@ func newCommands(s *Store) strategy {
 // supports is [strategy.supports]: what needs no more than numbers by window.
 func (c *commands) supports(a rule.Algorithm) bool { return Commands.Supports(a) }
 
-// take is [limiter.Store.Take]. A call whose ID belongs to one that is being decided waits for what becomes of that one.
+// take is [limiter.Store.Take]. A call whose ID belongs to one that is being decided waits for what becomes of that one:
+// within a process before it charges, since what it would charge meanwhile, and give back, could refuse the other; through
+// another process after it gave that back.
 func (c *commands) take(ctx context.Context, call *limiter.Call) error {
+	if call.ID != (limiter.CallID{}) {
+		leave, err := c.s.repeats.enter(ctx, call.ID)
+		if err != nil {
+			return storeError(ctx, err)
+		}
+		defer leave()
+	}
 	for pause := claimPause; ; pause = min(2*pause, maxClaimPause) {
 		waits, err := c.try(ctx, c.newWork(call))
 		if !waits {

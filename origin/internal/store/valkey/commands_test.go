@@ -176,20 +176,6 @@ func TestPlainCommandsConform(t *testing.T) {
 	all.Run(t)
 }
 
-func TestPlainCommandsConformOnACluster(t *testing.T) {
-	cluster := valkeytest.StartCluster(t, 3)
-	s, c := openCommands(t, Options{Addrs: cluster.Addrs(), Cluster: true})
-	now := c.fixed(0)
-	all := suite(func(*testing.T) (*Store, *atomic.Int64) {
-		for _, node := range cluster.Nodes {
-			node.Flush()
-		}
-		return s, now
-	}, func() map[string]string { return contents(cluster.Nodes...) })
-	all.Spread = true
-	all.Run(t)
-}
-
 func TestPlainCommandsAreCounted(t *testing.T) {
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
@@ -690,79 +676,6 @@ func TestARotatedSecretSwitchesAtAWindowsStart(t *testing.T) {
 		if former != (n == 10_000) {
 			t.Errorf("window %d is kept under %s", n, key)
 		}
-	}
-}
-
-func TestPlainCommandsOnACluster(t *testing.T) {
-	cluster := valkeytest.StartCluster(t, 3)
-	s, c := openCommands(t, Options{Addrs: cluster.Addrs(), Cluster: true})
-	c.fixed(limit.MaxWindow)
-	before := make([]map[string]int64, 3)
-	for i, node := range cluster.Nodes {
-		before[i] = node.Calls()
-	}
-	slots := map[int]int{} // node → a counter of it
-	for n := 0; len(slots) < 3; n++ {
-		key := spread(n)
-		slots[cluster.Owner(cluster.SlotOf(string(key[:])))] = n
-	}
-	l := limit.Limit{Count: 50, Window: limit.Hour}
-	charges := []limiter.Charge{spreadCharge(slots[0], l, 1), spreadCharge(slots[1], l, 1), spreadCharge(slots[2], limit.Limit{Count: 20, Window: limit.Hour}, 1)}
-	var passed atomic.Int64
-	var together sync.WaitGroup
-	for range 100 {
-		together.Go(func() {
-			if admitted(ask(t, s, charges...)) {
-				passed.Add(1)
-			}
-		})
-	}
-	together.Wait()
-	if passed.Load() > 20 || passed.Load() == 0 {
-		t.Errorf("%d of 100 parallel calls over three slots passed at a limit of 20", passed.Load())
-	}
-	for i, ch := range charges {
-		ch.Cost = 0
-		if o := ask(t, s, ch)[0]; ch.Limit.Count-o.Decision.Remaining != passed.Load() {
-			t.Errorf("%d passed, but counter %d holds %d", passed.Load(), i, ch.Limit.Count-o.Decision.Remaining)
-		}
-		ran := cluster.Nodes[i].Since(before[i])
-		if ran["incrby"] != 100 || ran["decrby"] != 100-passed.Load() {
-			t.Errorf("node %d ran %v for 100 calls of which %d passed", i, ran, passed.Load())
-		}
-	}
-	t.Logf("%d of 20 passed: %d false refusals by charges in flight", passed.Load(), 20-passed.Load())
-
-	// A lost part: the rest is charged, and its own charge is told as lost.
-	cluster.Nodes[2].Kill()
-	var o []limiter.Outcome
-	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		o = make([]limiter.Outcome, 3)
-		if err := s.Take(ctx, &limiter.Call{Charges: charges, Outcomes: o}); err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		var failed *limiter.StoreError
-		if o[0].Status != limiter.Admitted || !o[0].Charged || o[1].Status != limiter.Admitted || o[2].Status != limiter.Lost || !errors.As(o[2].Err, &failed) {
-			t.Errorf("with a part lost: %+v", o)
-		}
-	}
-	// A refund gives back what it can of a call that was charged while all were there.
-	var failed *limiter.StoreError
-	o[2] = limiter.Outcome{Charged: true, At: o[0].At}
-	left := func(i int) int64 { ch := charges[i]; ch.Cost = 0; return ask(t, s, ch)[0].Decision.Remaining }
-	before0, before1 := left(0), left(1)
-	if err := s.Refund(context.Background(), &limiter.Call{Charges: charges, Outcomes: o}); !errors.As(err, &failed) {
-		t.Errorf("a refund of which a part is lost: %v", err)
-	}
-	if left(0) != before0+1 || left(1) != before1+1 {
-		t.Errorf("given back: %d and %d, want 1 each", left(0)-before0, left(1)-before1)
-	}
-	// All of it lost.
-	err := s.Take(context.Background(), &limiter.Call{Charges: charges[2:], Outcomes: make([]limiter.Outcome, 1)})
-	if !errors.As(err, &failed) {
-		t.Errorf("with all lost: %v", err)
 	}
 }
 

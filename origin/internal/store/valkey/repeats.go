@@ -7,9 +7,10 @@ import (
 	"github.com/weirproject/weir/origin/internal/limiter"
 )
 
-// repeats keeps calls of one ID over several slots apart, which each slot remembers for itself: two at once could each
-// charge what the other did not, and one of them go by a charge that the other gives back. Those of other processes are
-// not kept apart: all in all each counter is charged once by them. The zero value is ready.
+// repeats keeps calls of one ID apart that no server decides in one step: two functions over several slots could each charge
+// what the other did not, and one of them go by a charge that the other gives back; two calls by plain commands could
+// refuse each other. Those of other processes are not kept apart: all in all each counter is charged once by them. The zero
+// value is ready.
 type repeats struct {
 	mu    sync.Mutex
 	under map[limiter.CallID]chan struct{} // closed when the call has left
