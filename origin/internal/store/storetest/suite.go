@@ -21,9 +21,6 @@ type Suite struct {
 	// the context to ask with. [AtCall] is that of a store that decides at Call.Now. Without At, nothing that takes time
 	// is tested; windows are half a year long, so that none ends during a test but once in that time.
 	At func(ctx context.Context, s limiter.Store, now limit.Micros) context.Context
-	// ShortestWindow leaves out vectors of shorter windows, for a store that goes by At but lets counters expire by a
-	// clock of its own.
-	ShortestWindow limit.Micros
 	// RemembersByAt tells that call ids are forgotten by At's clock, too.
 	RemembersByAt bool
 	// GivesBack tells that the store charges first and gives back what it should not have: a call that meets another one

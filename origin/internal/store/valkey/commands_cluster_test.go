@@ -18,6 +18,7 @@ func TestPlainCommandsConformOnACluster(t *testing.T) {
 	cluster := valkeytest.StartCluster(t, 3)
 	s, c := openCommands(t, Options{Addrs: cluster.Addrs(), Cluster: true})
 	now := c.fixed(0)
+	c.spare = madeUpSpare
 	all := suite(func(*testing.T) (*Store, *atomic.Int64) {
 		for _, node := range cluster.Nodes {
 			node.Flush()

@@ -89,6 +89,7 @@ func (c *commands) round(ctx context.Context, batches []*batch) {
 				b.until = b.now + patience(ctx)
 				for _, e := range b.entries {
 					e.place(b.now, c.s.options.SwitchAt)
+					e.ttl += c.spare
 				}
 			}
 			built := make([]valkey.Completed, len(b.todo))

@@ -44,6 +44,7 @@ type Options struct {
 	// SwitchAt is when counters with a Former are first named by their Counter, by the servers' clocks.
 	SwitchAt limit.Micros
 	// Clock, for made-up time, is what plain commands go by in place of the process's clock with its offset to a server's.
+	// Counters are kept on servers for up to an hour longer than they are of use.
 	Clock func() limit.Micros
 
 	Log          *slog.Logger           // optional
