@@ -235,15 +235,36 @@ func (c *commands) prepare(ctx context.Context, n *node, client valkey.Client) e
 	return nil
 }
 
-// probe writes what expires at once, as a check that may write would.
+// probe sends what a check may, about what expires at once.
 func (c *commands) probe(ctx context.Context, n *node) error {
 	client := n.client.Load()
 	if client == nil {
 		return errNotConnected
 	}
-	c.s.count("set")
 	c.mend()
-	return unlessMoved((*client).Do(ctx, (*client).B().Set().Key(probeKey).Value("0").PxMilliseconds(1).Build()).Error())
+	b := (*client).B()
+	probes := []struct {
+		op   string
+		sent valkey.Completed
+	}{
+		{"set", b.Set().Key(probeKey).Value("0").PxMilliseconds(1).Build()},
+		{"incrby", b.Incrby().Key(probeKey).Increment(0).Build()},
+		{"pexpire", b.Pexpire().Key(probeKey).Milliseconds(1).Nx().Build()},
+		{"get", b.Get().Key(probeKey).Build()},
+		{"decrby", b.Decrby().Key(probeKey).Decrement(0).Build()},
+		{"del", b.Del().Key(probeKey).Build()}, // and what DECRBY may have made
+	}
+	sent := make([]valkey.Completed, len(probes))
+	for i, p := range probes {
+		c.s.count(p.op)
+		sent[i] = p.sent
+	}
+	for _, r := range (*client).DoMulti(ctx, sent...) {
+		if err := r.Error(); !valkey.IsValkeyNil(err) && unlessMoved(err) != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // probeKey is a name that no counter has.

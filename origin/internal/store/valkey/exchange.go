@@ -275,6 +275,9 @@ func failing(err error) bool {
 	if !answered {
 		return true
 	}
+	if strings.HasPrefix(e.Error(), "ACL failure in script") { // NOPERM, of a command within the function
+		return true
+	}
 	code, _, _ := strings.Cut(e.Error(), " ")
 	switch code {
 	case "OOM", "READONLY", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "MISCONF", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN":

@@ -164,10 +164,11 @@ func (f *functions) prepare(ctx context.Context, n *node, client valkey.Client) 
 
 // probe asks a counter that nobody has, as a check that may write would.
 func (f *functions) probe(ctx context.Context, n *node) error {
-	g := &group{charges: []limiter.Charge{{
-		Counter: limiter.Counter{}.Overflow(), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: 1, Window: limit.Second},
-	}}}
-	g.slot, g.outcomes = slotOf(&g.charges[0].Counter), make([]limiter.Outcome, 1)
+	ask := limiter.Charge{Counter: limiter.Counter{}.Overflow(), Algorithm: rule.SlidingWindow, Limit: limit.Limit{Count: 1, Window: limit.Second}}
+	log := ask
+	log.Algorithm = rule.SlidingLog // which is read by a command of its own
+	g := &group{charges: []limiter.Charge{ask, log}}
+	g.slot = slotOf(&ask.Counter)
 	r := f.s.library.take(n.notAfter(ctx), f.s.options.SwitchAt, limiter.CallID{}, g.charges)
 	r.function, r.readOnly = f.s.library.check, false
 	if f.s.extra != nil {

@@ -81,9 +81,10 @@ local function check(keys, args, may_write)
         was = try('GET', former)
         from = was and former
       end
-      if not was or #was > 0 then -- a table is an error: a value of another type
+      if not was or #was > 0 then -- a table, which has no length, is an error
         status, value, fresh = decide[algorithm](was, now, count, window, cost, asked, extra)
       else
+        foreign(was)
         status = FOREIGN
       end
     end
@@ -189,7 +190,9 @@ local function refund(keys, args)
       log_give_back(key, now, count, window, cost, charged)
     else
       local was = try('GET', key)
-      if was and #was > 0 then -- a table is an error: a value of another type
+      if was and #was == 0 then
+        foreign(was)
+      elseif was then
         local value, fresh = give_back[algorithm](was, now, count, window, cost, extra, charged)
         if value and fresh > 0 then
           call('SET', key, value, 'PX', lifetime(fresh))

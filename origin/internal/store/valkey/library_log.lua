@@ -74,7 +74,7 @@ local function log_read(key)
   log.key, log.there = key, false
   local head = try('GETRANGE', key, 0, LOG_HEAD_SIZE - 1)
   if type(head) ~= 'string' then
-    return
+    return foreign(head)
   elseif #head ~= LOG_HEAD_SIZE then
     if #head > 0 or call('EXISTS', key) == 1 then
       return

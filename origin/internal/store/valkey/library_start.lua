@@ -27,3 +27,11 @@ local function lifetime(fresh)
   end
   return SPARE - floor(-fresh / 1000)
 end
+
+-- foreign is for a reply that is no value of ours, or an error: it raises one that says anything else than that the value
+-- is of another type, as of a user who may not read
+local function foreign(reply)
+  if type(reply) == 'table' and string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then
+    error(reply)
+  end
+end
