@@ -159,6 +159,7 @@ func random(t *testing.T) *rand.Rand {
 
 // A limit that refills three times in a round trip is used in full: one call at a time would use a third of it.
 func TestAHighLimitIsNotStarved(t *testing.T) {
+	t.Parallel()
 	r := random(t)
 	for _, algorithm := range shared[:5] {
 		for name, spread := range map[string]func(*flood){
@@ -183,6 +184,7 @@ func TestAHighLimitIsNotStarved(t *testing.T) {
 
 // One process asks for no call that is refused, once it has been refused: no more calls than are admitted.
 func TestAFloodOfOneProcessAsksForWhatIsAdmittedAlone(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range shared {
 		for _, count := range []int64{1, 50, 6000} {
 			if algorithm == "sliding-log" && count > 1000 {
@@ -205,6 +207,7 @@ func TestAFloodOfOneProcessAsksForWhatIsAdmittedAlone(t *testing.T) {
 // All processes see one opening, and one of them gets it. A refusal is four commands where it is given back, an admission
 // three.
 func TestAFloodOfManyProcessesAsksOnceEachAnOpening(t *testing.T) {
+	t.Parallel()
 	const count = 50
 	for _, algorithm := range append(shared, "commands") {
 		for _, n := range []int64{1, 4, 16, 40} {
@@ -231,6 +234,7 @@ func TestAFloodOfManyProcessesAsksOnceEachAnOpening(t *testing.T) {
 
 // A caller waits for a round trip at most beyond its turn, and the store is never asked before it.
 func TestAnOpeningIsNeverEarlyAndLateByARoundTripAtMost(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range []string{"gcra", "token-bucket", "leaky-bucket"} {
 		for _, count := range []int64{3, 50, 900} {
 			f := newFlood(algorithm, limit.Limit{Count: count, Window: limit.Second}, 1)

@@ -33,6 +33,7 @@ func passes(c *denycache.Cache[string], now limit.Micros) (taken []denycache.Pas
 }
 
 func TestOneCallAsksWhetherAnOpeningIsOne(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	taken := passes(c, 1000)
 	if len(taken) != 1 {
@@ -60,6 +61,7 @@ func TestOneCallAsksWhetherAnOpeningIsOne(t *testing.T) {
 }
 
 func TestAsManyAskAsTheStoreHadLeft(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	first := passes(c, 1000)
 	c.Learn("a", first[0], 1, left(3), limit.Decision{Allowed: true}, 0, 1500)
@@ -79,6 +81,7 @@ func TestAsManyAskAsTheStoreHadLeft(t *testing.T) {
 }
 
 func TestCostsShareWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	first := passes(c, 1000)
 	c.Learn("a", first[0], 1, left(5), limit.Decision{Allowed: true}, 0, 1500)
@@ -97,6 +100,7 @@ func TestCostsShareWhatIsLeft(t *testing.T) {
 }
 
 func TestACostBelowAllThatWereRefusedIsNotCounted(t *testing.T) {
+	t.Parallel()
 	c := denycache.New[string](100)
 	refuse(c, "a", 5, limit.Decision{Limit: 10, Remaining: 4, RetryAfter: 1000, ResetAfter: 9000}, 0)
 	if n := len(passes(c, 500)); n != 20 {
@@ -115,6 +119,7 @@ func TestACostBelowAllThatWereRefusedIsNotCounted(t *testing.T) {
 
 // A caller that stayed away until its counter was a fresh one comes back to all of it, not to one call at a time.
 func TestACounterThatIsFreshAgainHasAllItsRoom(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	if n := len(passes(c, limit.Second-1)); n != 1 {
 		t.Errorf("%d passes before the reset, want 1", n)
@@ -126,6 +131,7 @@ func TestACounterThatIsFreshAgainHasAllItsRoom(t *testing.T) {
 }
 
 func TestADropForgetsAtOnceAndWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	c.Drop("a")
 	if n := len(passes(c, 1)); n != 20 {
@@ -149,6 +155,7 @@ func TestADropForgetsAtOnceAndWhatIsUnderWay(t *testing.T) {
 
 // Many goroutines rush at each opening: one gets through, and none after its refusal is known.
 func TestOneOfManyAtOnceAsks(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	now := limit.Micros(1000)
 	for range 4000 {
@@ -176,6 +183,7 @@ func TestOneOfManyAtOnceAsks(t *testing.T) {
 
 // Entries come, go and are asked at once: no more ask than fit, and none is counted for ever.
 func TestPlacesAreKeptCountOfAtOnce(t *testing.T) {
+	t.Parallel()
 	c := opened()
 	pass := passes(c, 1000)[0]
 	c.Learn("a", pass, 1, left(4), limit.Decision{Allowed: true}, 0, 1000)
