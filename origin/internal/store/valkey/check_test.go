@@ -44,6 +44,7 @@ func (f *live) left(now limit.Micros, c limiter.Charge) int64 {
 }
 
 func TestAllOfACallIsChargedOrNone(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for i, full := range algorithms {
@@ -81,6 +82,7 @@ func TestAllOfACallIsChargedOrNone(t *testing.T) {
 }
 
 func TestARefusalMakesNoCounterAndExtendsNone(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for n, a := range algorithms {
@@ -102,6 +104,7 @@ func TestARefusalMakesNoCounterAndExtendsNone(t *testing.T) {
 }
 
 func TestALostExpiryIsGivenBackByAnyCall(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for n, a := range algorithms {
@@ -127,6 +130,7 @@ func TestALostExpiryIsGivenBackByAnyCall(t *testing.T) {
 }
 
 func TestShadowChargesAreDecidedAlone(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for i, a := range algorithms {
@@ -144,6 +148,7 @@ func TestShadowChargesAreDecidedAlone(t *testing.T) {
 }
 
 func TestAChargeOfAnExistingCounterMakesNone(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for i, a := range algorithms {
@@ -168,6 +173,7 @@ func TestAChargeOfAnExistingCounterMakesNone(t *testing.T) {
 }
 
 func TestACallWithAnIDIsChargedOnce(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for i, a := range algorithms {
@@ -202,6 +208,7 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 }
 
 func TestANewSecretTakesTheFormerCountersOverAtTheSwitch(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	f.switchAt = now + limit.Minute
@@ -246,6 +253,7 @@ func TestANewSecretTakesTheFormerCountersOverAtTheSwitch(t *testing.T) {
 }
 
 func TestAStaleCallDoesNothing(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	c := []limiter.Charge{chargeOf(1, rule.GCRA, roomy, 1)}
@@ -265,6 +273,7 @@ func TestAStaleCallDoesNothing(t *testing.T) {
 }
 
 func TestARefundIsOfWhatIsOwedAndMakesNothing(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for n, a := range algorithms {
@@ -294,6 +303,7 @@ func TestARefundIsOfWhatIsOwedAndMakesNothing(t *testing.T) {
 }
 
 func TestUndoneIsTheCallThatWasNotMade(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	now := 1000 * limit.Hour
 	for n, a := range algorithms {

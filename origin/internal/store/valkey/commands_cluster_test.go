@@ -15,6 +15,7 @@ import (
 )
 
 func TestPlainCommandsConformOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := valkeytest.StartCluster(t, 3)
 	s, c := openCommands(t, Options{Addrs: cluster.Addrs(), Cluster: true})
 	now := c.fixed(0)
@@ -62,6 +63,7 @@ func repeatsAtOnce(t *testing.T, cluster *valkeytest.Cluster, s *Store) {
 }
 
 func TestPlainCommandsOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := valkeytest.StartCluster(t, 3)
 	s, c := openCommands(t, Options{Addrs: cluster.Addrs(), Cluster: true})
 	c.fixed(limit.MaxWindow)

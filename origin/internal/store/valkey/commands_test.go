@@ -155,6 +155,7 @@ func contents(servers ...*valkeytest.Server) map[string]string {
 }
 
 func TestPlainCommandsConform(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	now := c.fixed(0)
@@ -178,6 +179,7 @@ func TestPlainCommandsConform(t *testing.T) {
 
 // By its own clock a server would let the window that is all but over expire at once, however long its time stands still.
 func TestACounterOutlivesMadeUpTimeThatStandsStill(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	l := limit.Limit{Count: 5, Window: limit.Minute}
 	at := 1000*l.Window - 1
@@ -192,6 +194,7 @@ func TestACounterOutlivesMadeUpTimeThatStandsStill(t *testing.T) {
 }
 
 func TestPlainCommandsAreCounted(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	now := c.fixed(limit.MaxWindow)
@@ -261,6 +264,7 @@ func TestPlainCommandsAreCounted(t *testing.T) {
 
 // A hundred parallel calls at one left: none above the limit, and nothing stays charged.
 func TestPlainCommandsNeverAdmitMoreAndGiveBackAll(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	c.fixed(limit.MaxWindow)
@@ -298,6 +302,7 @@ func TestPlainCommandsNeverAdmitMoreAndGiveBackAll(t *testing.T) {
 
 // Calls of larger costs may refuse each other, by no more than what is in flight.
 func TestFalseRefusalsAreWithinTheCostInFlight(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	c.fixed(limit.MaxWindow)
@@ -335,6 +340,7 @@ func TestFalseRefusalsAreWithinTheCostInFlight(t *testing.T) {
 
 // Processes ask the server for its time, so what their own clocks say does not matter: near a window's edge, too.
 func TestProcessesWithOtherClocksCountAlike(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	ahead, _ := commandsOn(t, server)
 	behind, _ := commandsOn(t, server)
@@ -358,6 +364,7 @@ func TestProcessesWithOtherClocksCountAlike(t *testing.T) {
 // while the other is in the next, and what the window before weighs less to the one ahead. The algorithm's own error beside
 // an exact log is that of one clock.
 func TestProcessesWhoseTimesDifferAdmitLittleMore(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	ahead, ca := commandsOn(t, server)
 	behind, cb := commandsOn(t, server)
@@ -395,6 +402,7 @@ func TestProcessesWhoseTimesDifferAdmitLittleMore(t *testing.T) {
 }
 
 func TestACounterBelowZeroGivesNobodyExtra(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	at := limit.MaxWindow
@@ -430,6 +438,7 @@ func TestACounterBelowZeroGivesNobodyExtra(t *testing.T) {
 
 // The window is over when its give-back arrives: the counter that DECRBY makes then is lifted and expires.
 func TestALateGiveBackLeavesNoCounterForEver(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	line := valkeytest.StartProxy(t, server.Addr)
 	s, _ := openCommands(t, Options{Addrs: []string{line.Addr}})
@@ -472,17 +481,15 @@ func noneForEver(t *testing.T, server *valkeytest.Server) {
 
 // Whatever a stopped server finds in its sockets when it runs on, no counter stays for ever.
 func TestAStoppedServerKeepsNoCounterForEver(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("repeat with -seed=%d", *seed)
+	t.Parallel()
+	seed := newSeed(t)
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	var done atomic.Bool
 	var callers sync.WaitGroup
 	for i := range 32 {
 		callers.Go(func() {
-			r := rand.New(rand.NewPCG(*seed, uint64(i)))
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for !done.Load() {
 				n := r.IntN(40)
 				l := limit.Limit{Count: 1 + r.Int64N(4), Window: limit.Micros(1+5*n) * limit.Millisecond}
@@ -524,6 +531,7 @@ func TestAStoppedServerKeepsNoCounterForEver(t *testing.T) {
 }
 
 func TestACounterWithoutExpiryGetsOneAndForeignOnesAreTold(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	at := limit.MaxWindow
@@ -569,6 +577,7 @@ func TestACounterWithoutExpiryGetsOneAndForeignOnesAreTold(t *testing.T) {
 }
 
 func TestARepeatedCallIsChargedOnce(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	c.fixed(limit.MaxWindow)
@@ -619,6 +628,7 @@ func TestARepeatedCallIsChargedOnce(t *testing.T) {
 }
 
 func TestARefundGoesToItsWindowAndMakesNone(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	now := c.fixed(limit.MaxWindow)
@@ -653,6 +663,7 @@ func TestARefundGoesToItsWindowAndMakesNone(t *testing.T) {
 }
 
 func TestAResetForgetsAllWindows(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, c := commandsOn(t, server)
 	now := c.fixed(limit.MaxWindow)
@@ -672,6 +683,7 @@ func TestAResetForgetsAllWindows(t *testing.T) {
 
 // The secret in force when a window starts names it, so that no call counts in two.
 func TestARotatedSecretSwitchesAtAWindowsStart(t *testing.T) {
+	t.Parallel()
 	l := limit.Limit{Count: 10, Window: limit.Hour}
 	start := 10_000 * l.Window
 	server := valkeytest.Start(t)

@@ -30,6 +30,7 @@ func user(name, password string) func() (string, string, error) {
 }
 
 func TestTheLeastUserIsEnough(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	server.User("weir", "secret", leastRules...)
 	for _, strategy := range []Strategy{Function, Commands} {
@@ -93,6 +94,7 @@ func tlsConfig(t *testing.T, s *valkeytest.TLS, certificate bool) *tls.Config {
 }
 
 func TestTLSWithOnesOwnAuthority(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.StartTLS(t, true)
 	s := start(t, Options{Addrs: []string{server.TLSAddr}, TLS: tlsConfig(t, server, true)})
 	l := limit.Limit{Count: 5, Window: limit.Hour}
@@ -136,6 +138,7 @@ func awaitLine(t testing.TB, log <-chan string, text string) string {
 // A password is changed on the server first: connections that stand go on, the next one is told as what is wrong, and the
 // process recovers when it learns the new password, without a restart.
 func TestARotatedPasswordIsToldAndRecoveredFrom(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	server.User("weir", "old", leastRules...)
 	var password atomic.Value
@@ -191,6 +194,7 @@ func TestAServerOfTheWrongKindIsToldAsThat(t *testing.T) {
 }
 
 func TestAServerThatMayEvictIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	log := make(chan string, 16)
 	s := New(Options{Addrs: []string{server.Addr}, Log: slog.New(slog.NewTextHandler(writer(log), nil))})
@@ -202,6 +206,7 @@ func TestAServerThatMayEvictIsWarnedOf(t *testing.T) {
 
 // A server without functions is kept counters on by commands, where that is left to the server.
 func TestAutoIsCommandsWithoutFunctions(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t, "--rename-command", "FUNCTION", "")
 	strategies := make(chan Strategy, 4)
 	s := start(t, Options{Addrs: []string{server.Addr}, OnStrategy: func(st Strategy) { strategies <- st }})

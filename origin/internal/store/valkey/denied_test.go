@@ -15,6 +15,7 @@ import (
 // A value that may not be read is no foreign one: a call that meets it has no answer, the server is not up, its breaker
 // opens, and none of it stays once the user may.
 func TestAValueThatMayNotBeReadIsAnErrorNoForeignValue(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		strategy   Strategy
 		denied     string
@@ -72,6 +73,7 @@ func TestAValueThatMayNotBeReadIsAnErrorNoForeignValue(t *testing.T) {
 
 // A refund that may not read is told as an error as well: it gave nothing back.
 func TestARefundThatMayNotReadIsAnError(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	server.User("weir", "secret", leastRules...)
 	for n, a := range algorithms {

@@ -17,6 +17,7 @@ import (
 // The function and package limit must be one algorithm at every magnitude, over limits that change, clocks that step and
 // charges that are given back: in what they answer, in the state that they keep, and in how long they keep it.
 func TestTheFunctionIsTheSameAlgorithm(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	r := newRand(t)
 	steps := 40

@@ -23,6 +23,7 @@ func random(r *rand.Rand, n int) string {
 }
 
 func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	r := newRand(t)
 	now := 400_000 * limit.Hour
@@ -75,6 +76,7 @@ func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
 // Whatever is stored is answered: by package limit's own answer where it has the form of a counter, else as foreign. An
 // error of the function fails the test, in send.
 func TestNoStoredBytesRaise(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	r := newRand(t)
 	rounds := 2000

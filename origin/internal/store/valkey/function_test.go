@@ -134,13 +134,18 @@ func chargeOf(n int, a rule.Algorithm, l limit.Limit, cost int64) limiter.Charge
 	return limiter.Charge{Counter: name(n), Algorithm: a, Limit: l, Cost: cost}
 }
 
-// newRand prints the seed that repeats this run.
-func newRand(t testing.TB) *rand.Rand {
+// newSeed prints the seed that repeats this run.
+func newSeed(t testing.TB) uint64 {
 	s := *seed
 	if s == 0 {
 		s = uint64(time.Now().UnixNano())
 	}
 	t.Logf("repeat with -seed=%d", s)
+	return s
+}
+
+func newRand(t testing.TB) *rand.Rand {
+	s := newSeed(t)
 	return rand.New(rand.NewPCG(s, s))
 }
 

@@ -32,6 +32,7 @@ func awaitEvent[T any](t *testing.T, what string, events <-chan T) (event T) {
 }
 
 func TestHintsReachOtherProcesses(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	a := start(t, Options{Addrs: []string{server.Addr}})
 	b, forgotten, subscribed := listener(t, Options{Addrs: []string{server.Addr}})
@@ -71,6 +72,7 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 
 // Announcing waits for nobody, and holds no more than its bound.
 func TestAnnouncingWithoutAServerIsBounded(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s := start(t, Options{Addrs: []string{server.Addr}})
 	server.Stop()

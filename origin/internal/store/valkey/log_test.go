@@ -16,6 +16,7 @@ import (
 // A log of hundreds of entries is searched, goes out of view in front, and is written anew: over thousands of calls it
 // must stay the one of package limit.
 func TestALongLogIsTheSameLog(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	r := newRand(t)
 	calls := 3000
@@ -89,6 +90,7 @@ func TestALongLogIsTheSameLog(t *testing.T) {
 
 // A full log of 10,000 entries is as much as there ever is: read, refused, given back to and charged, in bounded memory.
 func TestAFullLogIsBounded(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	l := limit.Limit{Count: limit.MaxLogCount, Window: limit.Minute}
 	c := chargeOf(1, rule.SlidingLog, l, 1)

@@ -17,6 +17,7 @@ var counters = flag.Int("counters", 10_000, "counters of each algorithm that the
 
 // A counter that is in use takes up to 160 B, all in: a name of 43 B, its value, its expiry, the server's own share.
 func TestACounterTakesLittleMemory(t *testing.T) {
+	t.Parallel()
 	l := limit.Limit{Count: 1000, Window: limit.Day}
 	const batch = 1000
 	for _, a := range algorithms {

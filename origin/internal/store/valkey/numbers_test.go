@@ -13,6 +13,7 @@ import (
 
 // The arithmetic alone, against math/big: products to 2^107, every remainder.
 func TestTheArithmeticIsExact(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	r := newRand(t)
 	// Like the library: ARGV in fours, the answer as text, since a reply's integers are cut and its tables end at a nil.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,19 @@ import (
 
 var seed = flag.Uint64("seed", 0, "seed of the random tests; 0 takes one from the clock")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// atOnce is how many tests run beside each other, unless -parallel says: most of them wait, for a breaker to close or a
+// cluster to agree.
+const atOnce = 4
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
@@ -95,6 +108,7 @@ func raw(t testing.TB, s *Store, words ...string) valkey.ValkeyResult {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	storetest.Suite{Seed: *seed, Contents: func(*testing.T, limiter.Store) map[string]string { return dumped(server) }, Open: func(t *testing.T) limiter.Store {
 		server.Flush()
@@ -115,6 +129,7 @@ func dumped(server *valkeytest.Server) map[string]string {
 }
 
 func TestOneCheckIsOneCommand(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, commands := open(t, server.Addr, production)
 	l := limit.Limit{Count: 100, Window: limit.Hour}
@@ -147,6 +162,7 @@ func calls(t testing.TB, s *Store, command string) int {
 }
 
 func TestALostFunctionCostsNoRequest(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, commands := open(t, server.Addr, production)
 	l := limit.Limit{Count: 1000, Window: limit.Hour}
@@ -167,6 +183,7 @@ func TestALostFunctionCostsNoRequest(t *testing.T) {
 }
 
 func TestManyCallersOfALostFunctionLoadItOnce(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, commands := open(t, server.Addr, production)
 	loads := testutil.ToFloat64(commands.WithLabelValues("function load"))
@@ -192,6 +209,7 @@ func TestManyCallersOfALostFunctionLoadItOnce(t *testing.T) {
 }
 
 func TestACheckPastItsDeadlineChargesNobody(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	s, _ := open(t, server.Addr, production)
 	l := limit.Limit{Count: 1000, Window: limit.Hour}
@@ -222,6 +240,7 @@ func TestACheckPastItsDeadlineChargesNobody(t *testing.T) {
 
 // The server's clock is not the process's: a step of either must not make every check stale.
 func TestASteppedClockIsLearntFromTheAnswer(t *testing.T) {
+	t.Parallel()
 	s, _ := open(t, valkeytest.Start(t).Addr, production)
 	s.topology.only.offset.Add(-int64(limit.Hour))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -233,6 +252,7 @@ func TestASteppedClockIsLearntFromTheAnswer(t *testing.T) {
 }
 
 func TestAServerThatComesLaterIsUsed(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	server.Kill()
 	up := make(chan bool, 16)
@@ -260,6 +280,7 @@ func TestAServerThatComesLaterIsUsed(t *testing.T) {
 
 // A server that answers but takes no check is as good as none, and must be told as that.
 func TestAServerThatRefusesChecksIsNotUp(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t)
 	up := make(chan bool, 16)
 	log := make(chan string, 16)
@@ -300,6 +321,7 @@ func TestAServerThatRefusesChecksIsNotUp(t *testing.T) {
 }
 
 func TestAWrongPasswordIsToldAsOne(t *testing.T) {
+	t.Parallel()
 	server := valkeytest.Start(t, "--requirepass", "right")
 	log := make(chan string, 16)
 	s := New(Options{Addrs: []string{server.Addr}, Credentials: password("wrong"), Log: slog.New(slog.NewTextHandler(writer(log), nil))})

@@ -12,6 +12,7 @@ import (
 
 // Every vector, on the live function. Costs that no store is asked for are refused by package limit alone.
 func TestTheFunctionAnswersTheVectors(t *testing.T) {
+	t.Parallel()
 	f := newLive(t, withClock)
 	files, err := limittest.ReadAll(os.DirFS("../../../../shared/limit/testdata"))
 	if err != nil {
