@@ -95,15 +95,19 @@ type Resolver struct {
 }
 
 // Resolve finds the caller of a request that came from peer, or why the request must be refused:
-// [header.KeyConflict], [header.KeyMalformed], [header.KeyUnknown], or as Users refuses. ctx bounds what verifying a
-// user may wait for.
+// [header.KeyConflict], [header.KeyMalformed], [header.KeyUnknown], [header.BadRequest] for a field Authorization that
+// another reader could take for somebody else's, or as Users refuses. ctx bounds what verifying a user may wait for.
 func (r *Resolver) Resolve(ctx context.Context, h http.Header, peer netip.Addr) (Caller, *Refusal) {
 	peer = peer.Unmap().WithZone("")
 	c := Caller{Address: r.address(h, peer)}
 	table := r.Keys()
 	text, bearer, shown, code := credential(h, table.Format().Prefix)
 	if code != "" {
-		return c, refusal(code)
+		refused := refusal(code)
+		if code == header.BadRequest {
+			refused.Field = "authorization"
+		}
+		return c, refused
 	}
 	if shown {
 		if c.Key, code = lookup(table, text); code != "" {
@@ -135,6 +139,11 @@ func credential(h http.Header, prefix string) (key, bearer string, shown bool, c
 	}
 	authorization := h["Authorization"]
 	for _, line := range authorization {
+		// HTTP/2 lets white space around a value come this far; HTTP/1.1, by which the API may be asked, has none.
+		line = strings.Trim(line, " \t")
+		if len(authorization) > 1 || ambiguous(line) {
+			code = header.BadRequest // unless it is about a key, which is told as such
+		}
 		token, ok := bearerToken(line)
 		if !ok {
 			continue
@@ -148,16 +157,32 @@ func credential(h http.Header, prefix string) (key, bearer string, shown bool, c
 		}
 		key, shown = token, true
 	}
-	return key, bearer, shown, ""
+	return key, bearer, shown, code
 }
+
+const scheme = "bearer"
 
 // bearerToken is the token of an Authorization line with that scheme, which is written in any case.
 func bearerToken(line string) (string, bool) {
-	const scheme = "bearer "
-	if len(line) < len(scheme) || !strings.EqualFold(line[:len(scheme)], scheme) {
+	if len(line) <= len(scheme) || line[len(scheme)] != ' ' || !strings.EqualFold(line[:len(scheme)], scheme) {
 		return "", false
 	}
 	return strings.TrimLeft(line[len(scheme):], " "), true
+}
+
+// ambiguous tells whether an API could find a bearer token in an Authorization line where we see none, or another one than
+// we: many take for white space what RFC 9110 does not, a tab or a no-break space. The user whom the API sees behind it
+// would go uncounted. A second line is as bad, since some take the first and some the last.
+func ambiguous(line string) bool {
+	if token, ok := bearerToken(line); ok && strings.IndexByte(token, ' ') >= 0 {
+		return true
+	}
+	for i := range len(line) {
+		if line[i] < ' ' || line[i] > '~' {
+			return strings.Contains(strings.ToLower(line), scheme)
+		}
+	}
+	return false
 }
 
 // lookup finds a key, or why there is none. A key that was issued is known whatever it looks like.

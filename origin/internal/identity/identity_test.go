@@ -90,6 +90,51 @@ func TestUsersComeFromVerifiedTokensOnly(t *testing.T) {
 	}
 }
 
+// A user is not to be hidden from the limiter and shown to the API: by a second line of which the API reads the other one,
+// or by what only some readers take for white space.
+func TestAnAuthorizationThatReadersDifferOnIsRefused(t *testing.T) {
+	r := resolver("")
+	r.Users = verifier{"good": {Issuer: "i", Subject: "s"}}
+	for _, c := range []struct {
+		lines   []string
+		subject string
+		code    header.Code
+	}{
+		{[]string{"Bearer good"}, "s", ""},
+		{[]string{"bEARER   good"}, "s", ""},
+		{[]string{" Bearer good\t"}, "s", ""}, // as HTTP/2 brings it
+		{[]string{"Bearer"}, "", ""},
+		{[]string{"Basic dTpw"}, "", ""},
+		{[]string{"Digest username=\"\xc3\xa9\""}, "", ""},
+		{[]string{"Bearer good", "Bearer other"}, "", header.BadRequest},
+		{[]string{"Bearer other", "Bearer good"}, "", header.BadRequest},
+		{[]string{"Basic dTpw", "Bearer good"}, "", header.BadRequest},
+		{[]string{"Bearer good", ""}, "", header.BadRequest},
+		{[]string{"Bearer\tgood"}, "", header.BadRequest},
+		{[]string{"Bearer\xa0good"}, "", header.BadRequest},
+		{[]string{"\xa0Bearer good"}, "", header.BadRequest},
+		{[]string{"Bearer good\xc2\xa0"}, "", header.BadRequest},
+		{[]string{"Bearer good other"}, "", header.BadRequest},
+		{[]string{"Bearer good, Bearer other"}, "", header.BadRequest},
+		{[]string{"Bearer wk_x", "Bearer wk_y"}, "", header.KeyConflict},
+	} {
+		caller, refused := r.Resolve(t.Context(), http.Header{"Authorization": c.lines}, netip.MustParseAddr("192.0.2.1"))
+		var code header.Code
+		if refused != nil {
+			if code = refused.Code; code == header.BadRequest && refused.Field != "authorization" {
+				t.Errorf("%q: the field is %q", c.lines, refused.Field)
+			}
+		}
+		subject := ""
+		if caller.User != nil {
+			subject = caller.User.Subject
+		}
+		if code != c.code || subject != c.subject {
+			t.Errorf("%q: %q %s, want %q %s", c.lines, subject, code, c.subject, c.code)
+		}
+	}
+}
+
 func TestAKeysTenantAndTierComeBeforeItsUsers(t *testing.T) {
 	user := &identity.User{Tenant: "user's", Tier: "free"}
 	for _, c := range []struct {
