@@ -17,7 +17,7 @@ import (
 var (
 	rounds    = flag.Int("rounds", 9, "rounds of each case; their medians are told")
 	decisions = flag.Int("decisions", 12_000, "decisions of each case in a round")
-	only      = flag.String("cases", "", "regular expression of the cases to measure, as cluster/3-rules/refused/commands; empty for all")
+	only      = flag.String("cases", "", "regular expression of the cases to measure, as cluster/3-rules/refused/commands or function/1-rules; empty for all")
 	rate      = flag.Int("rate", 10_000, "checks a second that two cores, shared with the store, have to carry")
 	trial     = flag.Duration("trial", 4*time.Second, "how long a rate is offered")
 )
