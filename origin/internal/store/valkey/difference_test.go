@@ -34,7 +34,7 @@ func TestTheFunctionIsTheSameAlgorithm(t *testing.T) {
 				f.differ(r, n, a, steps, &seen)
 			}
 			t.Logf("%+v", seen)
-			if seen.admitted < 200 || seen.refused < 200 || seen.refunded < 50 || seen.stepped < 20 {
+			if least := 5 * steps; seen.admitted < least || seen.refused < least || seen.refunded < least/4 || seen.stepped < least/10 {
 				t.Errorf("%+v: the traffic shows too little", seen)
 			}
 		})
