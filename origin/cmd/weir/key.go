@@ -43,7 +43,7 @@ The key goes to standard output, once: only its hashes are kept.`,
 	flags := cmd.Flags()
 	flags.StringVar(&who.ID, "id", "", "name of the key in the keys file; rules by key count each id apart (required)")
 	flags.StringVar(&who.Tenant, "tenant", "", "tenant that the key belongs to, which rules by tenant count together")
-	flags.StringVar(&who.Tier, "tier", "", "tier that the key belongs to; kept in the file, this version's origin does not read it")
+	flags.StringVar(&who.Tier, "tier", "", "tier that the key belongs to, whose limit it has under rules with tier: true")
 	flags.StringVar(&file, "keys", "weir.keys.yaml", "keys file")
 	require(cmd, "id")
 	return cmd
