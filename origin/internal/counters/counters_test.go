@@ -39,6 +39,7 @@ rules:
 - {name: search, where: origin, match: {paths: [/search, "/search/**"], methods: [GET, POST]}, by: [key, endpoint], limit: 2/1h}
 - {name: trial, where: origin, by: [key], limit: 1/1h, mode: shadow}
 - {name: abuse, where: origin, match: {paths: [/login]}, by: [address], limit: 1/1h, penalty: {after: 1, ceiling: 2h, decay: 1h}}
+- {name: costly, where: origin, match: {paths: [/costly]}, by: [key], limit: 10/1h, cost: 4, algorithm: sliding-log}
 - {name: closed, where: origin, match: {paths: [/closed]}, by: [global], limit: 0/1h}
 - {name: at-edge, where: edge, by: [address], algorithm: token-bucket, limit: 50/1s}
 overrides:
@@ -257,6 +258,19 @@ func TestShowTellsEveryCounterOfACaller(t *testing.T) {
 	}
 	if r = o.show("key-id=acme-prod&path=/search&method=POST"); len(named(r, "search")) != 0 || r.Unused != 1 || len(named(r, "closed")) != 0 {
 		t.Errorf("a request for POST /search: %+v", r)
+	}
+}
+
+// What is left may be too little for a call, whose cost the rule says.
+func TestShowTellsOfACallThatCostsMore(t *testing.T) {
+	dir, key := files(t, "")
+	o := start(t, dir, key)
+	if n := o.call(3, "GET", "/costly"); n != 2 {
+		t.Fatalf("%d of 3 calls of cost 4 passed at 10/1h", n)
+	}
+	c := named(o.show("key-id=acme-prod"), "costly")[0]
+	if hour := time.Hour.Milliseconds(); c.Status != counters.Refused || c.Remaining != 2 || c.FreesIn <= 0 || c.FreesIn > hour || !c.DenyCached {
+		t.Errorf("a call of cost 4, refused with 2 left: %+v", c)
 	}
 }
 

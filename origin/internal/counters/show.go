@@ -34,7 +34,7 @@ type Other struct {
 
 // The statuses of a counter.
 const (
-	OK      = "ok"      // the next call of cost 1 passes
+	OK      = "ok"      // the next call of the rule's cost passes
 	Refused = "refused" // it does not, by the counter or by a penalty
 	Foreign = "foreign" // the store has something there that is no counter: the rule's on-store-failure answers
 	Lost    = "lost"    // the store did not answer
@@ -55,8 +55,8 @@ type Counter struct {
 	Quota     int64  `json:"quota"` // what a caller may spend at once
 	Used      int64  `json:"used"`
 	Remaining int64  `json:"remaining"`
-	// FreesIn is after how long the next call of cost 1 passes, 0 if it does now; Never if it does not, however long one
-	// waits. ResetsIn is after how long the counter equals a fresh one.
+	// FreesIn is after how long the next call of the rule's cost passes, 0 if it does now, at the latest of a cost above 1;
+	// Never if it does not, however long one waits. ResetsIn is after how long the counter equals a fresh one.
 	FreesIn    int64  `json:"frees_in_ms"`
 	Never      bool   `json:"never,omitempty"`
 	ResetsIn   int64  `json:"resets_in_ms"`

@@ -20,7 +20,7 @@ const (
 	heldAtOnce = 64
 )
 
-// Held is one counter of a caller, with what it would answer a call of cost 1.
+// Held is one counter of a caller, with what it would answer a call of the rule's cost.
 type Held struct {
 	Rule      rule.Rule
 	Principal string // who the counter is for, as `key=acme-prod endpoint`
@@ -28,9 +28,9 @@ type Held struct {
 	// HTTP does not define.
 	Pattern, Method string
 	Counter         Counter
-	Limit           limit.Limit // the caller's
-	Basis           rule.Basis  // what Limit was taken from
-	Decision        limit.Decision
+	Limit           limit.Limit    // the caller's
+	Basis           rule.Basis     // what Limit was taken from
+	Decision        limit.Decision // of a refused call of a cost above 1, RetryAfter is after how long it passes at the latest
 	Status          Status
 	Penalised       bool         // a penalty keeps up a refusal, on this process
 	PenaltyLeft     limit.Micros // for how long
@@ -223,9 +223,9 @@ func (l *Limiter) look(ctx context.Context, p *plan, held []Held, charges []Char
 		h, o := &held[i], &outcomes[i]
 		penalty, stands := l.penalties.Standing(h.Counter, now)
 		h.Penalised, h.PenaltyLeft = stands, penalty.RetryAfter
-		h.DenyCached = p.deny.Refuses(h.Counter, h.Limit, 1, now)
+		h.DenyCached = p.deny.Refuses(h.Counter, h.Limit, h.Rule.Cost, now)
 		if h.Err = err; err == nil {
-			h.Decision, h.Status, h.Err = o.Decision, o.Status, o.Err
+			h.Decision, h.Status, h.Err = peeked(o.Decision, h.Rule.Cost), o.Status, o.Err
 		}
 	}
 }
