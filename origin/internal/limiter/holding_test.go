@@ -67,6 +67,33 @@ overrides:
 	}
 }
 
+// Who sees a rule at zero for ever takes it for one that nobody meets.
+func TestARuleOfTheEdgeIsNoSeriesOfAnOrigin(t *testing.T) {
+	w := newWorld(t, `
+version: 1
+rules:
+- {name: ours, where: origin, by: [address], limit: 9/1h}
+- {name: edges, where: edge, by: [address], limit: 9/1h}
+`)
+	families, err := w.metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]int{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "rule" {
+					rules[l.GetValue()]++
+				}
+			}
+		}
+	}
+	if rules["ours"] == 0 || len(rules) != 1 {
+		t.Errorf("series by rule: %v, want those of ours alone", rules)
+	}
+}
+
 func TestCountersOfACallerAreBounded(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("version: 1\nrules:\n- {name: r, where: origin, by: [key, endpoint], limit: 3/1h, match: {paths: [/a]}}\n")

@@ -72,8 +72,10 @@ func (l *Limiter) Use(r *rules.Release) {
 		}
 		p.newcomers[ru.Name] = come
 		p.rules[ru.Index] = planned{
-			name: ruleBytes(ru.Name, ru.Algorithm, ru.Limit.Window), metrics: l.o.Metrics.Rule(ru.Name),
-			newcomers: come, room: roomFor(ru.Limit.Window), scope: scopeOf(ru.Terms),
+			name: ruleBytes(ru.Name, ru.Algorithm, ru.Limit.Window), newcomers: come, room: roomFor(ru.Limit.Window), scope: scopeOf(ru.Terms),
+		}
+		if ru.Where == rule.Origin { // the edge's are no series of an origin
+			p.rules[ru.Index].metrics = l.o.Metrics.Rule(ru.Name)
 		}
 	}
 	l.plan.Store(p)
