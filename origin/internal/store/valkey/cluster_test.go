@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,9 @@ import (
 
 // metered are options that count all there is to count.
 func metered(o Options) Options {
-	o.Log = quiet
+	if o.Log == nil {
+		o.Log = quiet
+	}
 	o.Commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "commands"}, []string{"command"})
 	o.GiveBacks = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "give_backs"}, []string{"result"})
 	o.BreakerState = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "breaker"}, []string{"shard"})
@@ -290,6 +293,9 @@ func allOrNone(t *testing.T, c *valkeytest.Cluster) {
 // The caller's deadline ends the wait for the give-back, not the give-back.
 func givingBackGoesOn(t *testing.T, c *valkeytest.Cluster) {
 	s := openCluster(t, c)
+	if n := testutil.CollectAndCount(s.options.GiveBacks); n != 3 {
+		t.Errorf("%d series of give-backs before the first, want one for each result", n)
+	}
 	charges := three(1, 100, 100, 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.extra = func(within context.Context) string { // called for each FCALL; those with a deadline are the give-backs
@@ -325,7 +331,8 @@ func givingBackGoesOn(t *testing.T, c *valkeytest.Cluster) {
 func TestAShardThatStopsLosesItsChargesAlone(t *testing.T) {
 	t.Parallel()
 	c := valkeytest.StartCluster(t, 3)
-	s := openCluster(t, c)
+	log := make(chan string, 64)
+	s := start(t, Options{Addrs: []string{c.Nodes[0].Addr}, Cluster: true, Log: slog.New(slog.NewTextHandler(writer(log), nil))})
 	charges := three(1, 1000, 1000, 1000)
 	take(t, s, -1, charges...)
 	c.Nodes[1].Stop()
@@ -379,6 +386,14 @@ func TestAShardThatStopsLosesItsChargesAlone(t *testing.T) {
 	if strings.Join(open, " ") != c.Nodes[1].Addr {
 		t.Errorf("breakers of %v are open, want that of %s", open, c.Nodes[1].Addr)
 	}
+	within(t, "the log tells why the server is left alone", func() bool {
+		select {
+		case line := <-log:
+			return strings.Contains(line, "left alone") && strings.Contains(line, c.Nodes[1].Addr) && strings.Contains(line, context.DeadlineExceeded.Error())
+		default:
+			return false
+		}
+	})
 	c.Nodes[1].Continue()
 	within(t, "the server is used again", func() bool {
 		o := make([]limiter.Outcome, 1)

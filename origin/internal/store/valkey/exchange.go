@@ -194,7 +194,7 @@ func (t *trip) start(answered func([]valkey.ValkeyResult)) error {
 
 // end gives the parts their replies, or err, and tells the breaker how it went.
 func (t *trip) end(ctx context.Context, err error) {
-	result, at := breaker.OK, 0
+	result, failure, at := breaker.OK, err, 0
 	for _, p := range t.parts {
 		if err != nil {
 			// Nothing was sent to a server that left the cluster just now: another has the slot.
@@ -213,8 +213,9 @@ func (t *trip) end(ctx context.Context, err error) {
 			}
 			p.replies[i] = t.replies[at]
 			at++
-			if p.read(i); failing(p.replies[i].Error()) {
-				result = breaker.Failed
+			p.read(i)
+			if answer := p.replies[i].Error(); failing(answer) {
+				result, failure = breaker.Failed, answer
 			}
 		}
 		p.open = p.err == nil && len(p.todo) > 0
@@ -225,6 +226,9 @@ func (t *trip) end(ctx context.Context, err error) {
 		result = breaker.Failed
 	}
 	if t.done != nil {
+		if result == breaker.Failed {
+			t.node.failure.Store(&failure) // told if it opens the breaker
+		}
 		t.done(result)
 	}
 }

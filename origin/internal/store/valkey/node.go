@@ -36,7 +36,8 @@ type node struct {
 	ready    chan struct{} // closed once it is connected for the first time
 	offset   atomic.Int64  // server time - process time, µs; never below the true one by more than a clock step
 	up       atomic.Bool
-	refused  atomic.Bool // a request was answered by an error: the server is up again when one is not
+	refused  atomic.Bool           // a request was answered by an error: the server is up again when one is not
+	failure  atomic.Pointer[error] // the last that counted for the breaker, nil before the first
 	inFlight chan struct{}
 	loading  chan struct{} // held by the one who loads the library
 	loads    atomic.Int64  // times that it was loaded

@@ -102,6 +102,9 @@ func newStore(o Options, l library) *Store {
 	t := &s.topology
 	t.refresh, t.done, t.nodes, t.wanted = make(chan struct{}, 1), make(chan struct{}), map[string]*node{}, map[string]time.Time{}
 	if o.Cluster {
+		for _, result := range []string{givenBack, notGivenBack, giveBacksFull} { // at zero, so that a rate over the first is right
+			s.countGiveBacks(result, 0)
+		}
 		go s.follow(ctx)
 	} else {
 		t.only = s.newNode(o.Addrs[0])
@@ -205,7 +208,11 @@ func (s *Store) breakerChanged(n *node, state breaker.State) {
 		s.options.BreakerState.WithLabelValues(n.addr).Set(float64(state))
 	}
 	if state == breaker.Open {
-		s.options.Log.Warn("store fails: it is left alone for a while", "store", n.addr, "for", breaker.OpenTime.String())
+		reason := ""
+		if failure := n.failure.Load(); failure != nil {
+			reason = (*failure).Error()
+		}
+		s.options.Log.Warn("store fails: it is left alone for a while", "store", n.addr, "for", breaker.OpenTime.String(), "reason", reason)
 	}
 }
 
