@@ -18,8 +18,8 @@ type Readiness struct {
 	Draining bool    `json:"draining"` // the process is about to end
 	Store    Store   `json:"store"`
 	Rules    Content `json:"rules"`
-	Keys     Content `json:"keys"`
-	TLS      Content `json:"tls"` // of the gateway's port
+	Keys     Content `json:"keys,omitzero"` // left out without a keys file
+	TLS      Content `json:"tls,omitzero"`  // of the gateway's port; left out in clear text
 }
 
 // Store is how the store stands.

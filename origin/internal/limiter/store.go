@@ -95,8 +95,8 @@ type StoreError struct {
 	Err    error
 }
 
-// Error names the reason with the cause.
-func (e *StoreError) Error() string { return fmt.Sprintf("store %s: %v", e.Reason, e.Err) }
+// Error is the cause with the reason.
+func (e *StoreError) Error() string { return fmt.Sprintf("store: %v (%s)", e.Err, e.Reason) }
 
 // Unwrap is the cause.
 func (e *StoreError) Unwrap() error { return e.Err }
