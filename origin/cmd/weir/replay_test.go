@@ -140,7 +140,8 @@ func TestExplainAnswersOnTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"explain: --key is a key itself: want its id, as `weir key new --id` was given":    {"--key", key, "GET", "/"},
+		"explain: --key-id is a key itself: want its id, as `weir key new --id` was given": {"--key-id", key, "GET", "/"},
+		`explain: --user "bob": want issuer|tenant|subject, the tenant may be empty`:       {"--user", "bob", "GET", "/"},
 		`explain: method "/a": want an HTTP method, as GET`:                                {"/a", "/b"},
 		`explain: --address "x": want an IP address, as 192.0.2.7 or 2001:db8::1`:          {"--address", "x", "GET", "/"},
 		`explain: target "a": want a path that begins with /, or a URL with http or https`: {"GET", "a"},

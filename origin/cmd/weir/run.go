@@ -23,7 +23,7 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the whole system on this machine, to look at it",
-		Long: `Run Valkey, a demo API, the origin and Envoy with the filter on loopback ports, until Ctrl-C.
+		Long: `Run Valkey, a demo API, an issuer of users, the origin and Envoy with the filter on loopback ports, until Ctrl-C.
 It is "make run", which builds and fetches what is missing first. Addresses go to build/run.json as well.`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -119,6 +119,7 @@ func showRun(out io.Writer, r stand.Run, logs, forged string) error {
 		{"401, a key that was never issued", fmt.Sprintf(withKey, forged, r.Door())},
 		{"a user by a bearer token, tier paid: " + stand.UserLimit,
 			"curl -si -H \"Authorization: Bearer $(build/weir demo token --user bob --tier paid)\" " + r.Door() + "/hello"},
+		{"what holds the demo key back", "build/weir counters show --key-id " + stand.DemoKeyID + " --admin " + r.Admin},
 		{"what the origin counted", "curl -s " + r.Admin + "/metrics | grep -E '^weir_.*_total.* [1-9]'"},
 	}
 	if r.EnvoyAdmin != "" {

@@ -18,19 +18,19 @@ func TestPastedLinesGoWhereTheSystemIs(t *testing.T) {
 		}
 		return out.String()
 	}
-	curls := func(text string) (lines []string) {
+	pasted := func(text string) (lines []string) {
 		for line := range strings.Lines(text) {
-			if strings.Contains(line, "curl ") {
+			if strings.HasPrefix(line, "    ") {
 				lines = append(lines, strings.TrimSpace(line))
 			}
 		}
 		return lines
 	}
-	whole := curls(show(run))
-	if len(whole) != 6 {
-		t.Fatalf("%d lines to paste, want six:\n%s", len(whole), strings.Join(whole, "\n"))
+	whole := pasted(show(run))
+	if len(whole) != 7 {
+		t.Fatalf("%d lines to paste, want seven:\n%s", len(whole), strings.Join(whole, "\n"))
 	}
-	for i, want := range []string{run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Admin + "/metrics", run.EnvoyAdmin + "/stats"} {
+	for i, want := range []string{run.Edge + "/", run.Edge + "/", run.Edge + "/", run.Edge + "/", "counters show --key-id demo --admin " + run.Admin, run.Admin + "/metrics", run.EnvoyAdmin + "/stats"} {
 		if !strings.Contains(whole[i], want) {
 			t.Errorf("line %d does not go to %s: %s", i+1, want, whole[i])
 		}
@@ -38,8 +38,8 @@ func TestPastedLinesGoWhereTheSystemIs(t *testing.T) {
 
 	run.Edge, run.EnvoyAdmin, run.Valkey = "", "", ""
 	text := show(run)
-	alone := curls(text)
-	if len(alone) != 6 || !strings.Contains(alone[0], run.Origin+"/") {
+	alone := pasted(text)
+	if len(alone) != 7 || !strings.Contains(alone[0], run.Origin+"/") {
 		t.Errorf("without Envoy:\n%s", strings.Join(alone, "\n"))
 	}
 	for _, absent := range []string{"edge", "envoy", "valkey"} {

@@ -24,6 +24,10 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Run an origin",
+		Long: `Run an origin: a gateway that passes on what the rules admit, and an admin port with metrics and health.
+The README's table lists what FILE says and which WEIR_ variables come before it; weir check-config checks it without
+running anything. The log goes to standard error, a JSON object a line. SIGTERM ends it once what is in flight has
+finished, after 10 s at most.`,
 		Args:  atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -50,7 +54,7 @@ func newServeCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "weir.yaml", "settings of this process, as FILE")
+	cmd.Flags().StringVar(&file, "config", "weir.yaml", "FILE, settings of this process")
 	return cmd
 }
 

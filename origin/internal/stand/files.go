@@ -28,8 +28,8 @@ var (
 // DemoLimit says what the rules let the demo key do.
 const DemoLimit = "20 calls in 10 s"
 
-// demoKeyID names the demo key in logs and metrics.
-const demoKeyID = "demo"
+// DemoKeyID names the demo key in logs, metrics and `weir counters`.
+const DemoKeyID = "demo"
 
 // DemoUser is whose token build/run.json holds, and UserLimit what the rules let that user do.
 var DemoUser = issuer.Who{User: "alice", Tenant: "acme", Tier: "paid"}
@@ -99,7 +99,7 @@ func (f folder) writeOrigin(a addresses) (demoKey string, err error) {
 		}
 	}
 	err = keys.Update(f.file("weir.keys.yaml"), rand.Reader, func(file *keys.File) (err error) {
-		demoKey, err = file.Issue(rand.Reader, keys.Key{ID: demoKeyID}, time.Now())
+		demoKey, err = file.Issue(rand.Reader, keys.Key{ID: DemoKeyID}, time.Now())
 		return err
 	})
 	return demoKey, err
