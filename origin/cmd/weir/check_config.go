@@ -140,7 +140,7 @@ func checkConfig(file string) (summary, warnings string, err error) {
 		}
 	}
 	all := release.Warnings
-	all = append(all[:len(all):len(all)], limitsNobody(c, release.Set)...)
+	all = append(all[:len(all):len(all)], limitsNobody(file, c, release.Set)...)
 	issuers := ""
 	if n := len(c.Identity.Issuers); n > 0 {
 		issuers = ", " + count(n, "issuer") + " of users"
@@ -148,11 +148,11 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	return fmt.Sprintf("%s is good: %s (content %s), %s%s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), issuers, store), told(all), nil
 }
 
-// limitsNobody tells which rules limit nobody, since weir.yaml names no file of keys, or no issuer of users.
-func limitsNobody(c config.Config, set *rule.Set) (warnings rule.Faults) {
-	const (
-		keyless  = "needs keys, of which weir.yaml names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"
-		userless = "needs users, of whom weir.yaml names no issuer, so that the rule limits nobody: want identity: {oidc: [{issuer: https://login.example.com, audience: [my-api]}]} there"
+// limitsNobody tells which rules limit nobody, since the configuration c, of file, names no keys or no issuer of users.
+func limitsNobody(file string, c config.Config, set *rule.Set) (warnings rule.Faults) {
+	var (
+		keyless  = "needs keys, of which " + file + " names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"
+		userless = "needs users, of whom " + file + " names no issuer, so that the rule limits nobody: want identity: {oidc: [{issuer: https://login.example.com, audience: [my-api]}]} there"
 	)
 	known := rule.Parts(0).With(rule.Address)
 	if c.Keys != "" {

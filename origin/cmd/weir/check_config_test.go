@@ -23,7 +23,7 @@ func TestCheckConfigTellsOfIssuers(t *testing.T) {
 		t.Errorf("%s%s%v", out, note, err)
 	}
 	// Users without tenants do not help a rule by tenant.
-	if _, note, err = invoke(t, newCheckConfigCommand(), filepath.Join(dir, "bare.yaml")); err != nil || !strings.Contains(note, "rules[0].by: \"tenant\": needs keys") {
+	if _, note, err = invoke(t, newCheckConfigCommand(), filepath.Join(dir, "bare.yaml")); err != nil || !strings.Contains(note, "rules[0].by: \"tenant\": needs keys, of which "+filepath.Join(dir, "bare.yaml")+" names no file") {
 		t.Errorf("%s%v", note, err)
 	}
 }

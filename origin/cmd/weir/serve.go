@@ -28,7 +28,7 @@ func newServeCommand() *cobra.Command {
 The README's table lists what FILE says and which WEIR_ variables come before it; weir check-config checks it without
 running anything. The log goes to standard error, a JSON object a line. SIGTERM ends it once what is in flight has
 finished, after 10 s at most.`,
-		Args:  atMost(1),
+		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if cmd.Flags().Changed("config") {
