@@ -1,8 +1,12 @@
 package telemetry_test
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirproject/weir/origin/internal/telemetry"
@@ -54,6 +58,48 @@ func TestCountingADecisionAllocatesNothing(t *testing.T) {
 	r := telemetry.New().Rule("a")
 	if n := testing.AllocsPerRun(1000, func() { r.Count(telemetry.Deny, telemetry.DenyCache) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// Who runs an origin finds each metric in the README, with its labels' names, and none that is not.
+func TestTheReadmeListsEveryMetric(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(readme), "\n## Health and metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	m := telemetry.New()
+	m.Tokens(nil)
+	described := make(chan *prometheus.Desc, 256)
+	m.Registry.Describe(described)
+	close(described)
+	ours := map[string]bool{}
+	for d := range described {
+		// fqName: "weir_x", help: "…", constLabels: {}, variableLabels: {a,b}
+		name := regexp.MustCompile(`fqName: "(weir_\w+)"`).FindStringSubmatch(d.String())
+		if name == nil {
+			continue // of Go and of the process
+		}
+		ours[name[1]] = true
+		labels := regexp.MustCompile(`variableLabels: \{([^}]*)\}`).FindStringSubmatch(d.String())
+		row := regexp.MustCompile("(?m)^\\|.*`" + name[1] + "`.*$").FindString(section)
+		if row == "" {
+			t.Errorf("%s is missing", name[1])
+		}
+		for _, l := range strings.FieldsFunc(labels[1], func(r rune) bool { return r == ',' || r == ' ' }) {
+			if !strings.Contains(row, "`"+l+"`") {
+				t.Errorf("%s: label %s is missing", name[1], l)
+			}
+		}
+	}
+	for _, name := range regexp.MustCompile("`(weir_[a-z_]*[a-z])`").FindAllStringSubmatch(section, -1) {
+		if !ours[name[1]] {
+			t.Errorf("%s is no metric of an origin", name[1])
+		}
+	}
+	if len(ours) < 20 {
+		t.Errorf("%d metrics were described", len(ours))
 	}
 }
 
