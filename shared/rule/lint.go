@@ -9,12 +9,16 @@ import (
 const maxWarnings = 20
 
 // Lint tells what in a valid draft is probably not meant: patterns that no rule limits when a caller has neither key nor
-// user nor tenant, tiers that no rule uses. The set is what the draft compiled to.
+// user nor tenant, penalties that lengthen nothing, tiers that no rule uses. The set is what the draft compiled to.
 func Lint(d Draft, s *Set) Faults {
 	var warnings Faults
 	tiered, patterns := false, s.allPatterns()
 	for r := range s.Rules() {
 		tiered = tiered || r.Tier
+		if r.Mode == Shadow && r.Penalty != (Penalty{}) && len(warnings) < maxWarnings {
+			warnings = append(warnings, Fault{At: d.Rules[r.Index].PenaltyAt, Field: "rules[" + strconv.Itoa(int(r.Index)) + "].penalty",
+				Want: "a shadow rule refuses nobody: it begins with mode: enforce"})
+		}
 		if r.Mode == Shadow || len(warnings) == maxWarnings {
 			continue
 		}

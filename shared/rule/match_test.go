@@ -335,10 +335,14 @@ func TestLintFindsPathsThatAnonymousCallersHaveForFree(t *testing.T) {
 	edge.Where = scalar("edge")
 	hosted := by(spec("hosted", nil, nil), "address")
 	hosted.Hosts = scalars([]string{"*.example.com"})
+	punished := shadow
+	punished.PenaltyAt, punished.PenaltyAfter = rule.Source{File: "f", Line: 3}, scalar("1")
+	punished.PenaltyCeiling, punished.PenaltyDecay = scalar("1m"), scalar("1m")
 	for name, c := range map[string]struct {
 		others []rule.Spec
 		want   string
 	}{
+		"a penalty for nobody":    {[]rule.Spec{punished}, open + "\n" + `f:3: rules[1].penalty: a shadow rule refuses nobody: it begins with mode: enforce`},
 		"alone":                   {nil, open},
 		"another by key":          {[]rule.Spec{spec("x", nil, nil)}, open + "\n" + `rules[1].match: "*": no rule applies there to a request without key: add one by address, or name a fallback, as key|address`},
 		"everything, by address":  {[]rule.Spec{by(spec("x", nil, nil), "address")}, ""},

@@ -129,6 +129,12 @@ func (s *Set) Grant(r *Rule, chosen []Part, who Caller) Grant {
 	return Grant{Limit: r.Limit, Basis: OfStrictest}
 }
 
+// HasTier tells whether the rules know a tier by that name.
+func (s *Set) HasTier(name string) bool {
+	_, ok := s.tiers[name]
+	return ok
+}
+
 // subject is whom an override is for, under which rule.
 type subject struct {
 	rule  uint32

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/weirproject/weir/shared/limit"
 )
@@ -242,6 +243,8 @@ func (c *compiler) subject(spec OverrideSpec) (to subject, ok bool) {
 		to = subject{uint32(named), f.basis, f.s.Text}
 		if f.s.Text == "" || len(f.s.Text) > maxSubject {
 			c.fault(f.s.At, f.field, f.s.Text, "want 1 to "+strconv.Itoa(maxSubject)+" bytes")
+		} else if f.basis == OfUser && !isUser(f.s.Text) {
+			c.fault(f.s.At, f.field, f.s.Text, "want issuer|tenant|subject, the tenant may be empty: nobody is called otherwise")
 		}
 		if r := &c.rules[named]; known && r.Terms != nil && len(r.By) > 0 && !namesAny(r, f.parts) {
 			c.fault(f.s.At, f.field, f.s.Text, "rule "+r.Name+" does not tell callers apart by it: its by is ["+byText(r)+"]")
@@ -251,6 +254,13 @@ func (c *compiler) subject(spec OverrideSpec) (to subject, ok bool) {
 		c.fault(spec.At, "", "", "want one of key-id, user, tenant")
 	}
 	return to, len(c.faults) == before
+}
+
+// isUser tells whether text is what a verified user is called: a subject may hold a |, its issuer and tenant do not.
+func isUser(text string) bool {
+	issuer, rest, _ := strings.Cut(text, "|")
+	_, subject, _ := strings.Cut(rest, "|")
+	return issuer != "" && subject != ""
 }
 
 func namesAny(r *Rule, parts []Part) bool {
