@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,41 +140,13 @@ func checkConfig(file string) (summary, warnings string, err error) {
 	}
 	all := release.Warnings
 	all = append(all[:len(all):len(all)], limitsNobody(file, c, release.Set)...)
+	all = append(all, unheld(c.Rules, release.Set)...)
+	all = append(all, unknownTiers(c.Keys, issued, release.Set)...)
 	issuers := ""
 	if n := len(c.Identity.Issuers); n > 0 {
 		issuers = ", " + count(n, "issuer") + " of users"
 	}
 	return fmt.Sprintf("%s is good: %s (content %s), %s%s, store %s\n", file, count(release.Set.Len(), "rule"), release.Content, count(len(issued.Entries), "key"), issuers, store), told(all), nil
-}
-
-// limitsNobody tells which rules limit nobody, since the configuration c, of file, names no keys or no issuer of users.
-func limitsNobody(file string, c config.Config, set *rule.Set) (warnings rule.Faults) {
-	var (
-		keyless  = "needs keys, of which " + file + " names no file, so that the rule limits nobody: want keys: weir.keys.yaml there, as made by: weir key new --id NAME"
-		userless = "needs users, of whom " + file + " names no issuer, so that the rule limits nobody: want identity: {oidc: [{issuer: https://login.example.com, audience: [my-api]}]} there"
-	)
-	known := rule.Parts(0).With(rule.Address)
-	if c.Keys != "" {
-		known = known.With(rule.Key).With(rule.Tenant)
-	}
-	if len(c.Identity.Issuers) > 0 {
-		known = known.With(rule.User)
-	}
-	for _, i := range c.Identity.Issuers {
-		if i.Claims.Tenant != "" {
-			known = known.With(rule.Tenant)
-		}
-	}
-	for r := range set.Rules() {
-		if _, missing := r.Principal(known, nil); missing != nil {
-			want := keyless
-			if !slices.Contains(missing, rule.Key) && slices.Contains(missing, rule.User) {
-				want = userless
-			}
-			warnings = append(warnings, rule.Fault{At: rule.Source{File: c.Rules, Line: int(r.Line)}, Field: fmt.Sprintf("rules[%d].by", r.Index), Value: missing.String(), Want: want})
-		}
-	}
-	return warnings
 }
 
 // count is a number of things in words, as "1 key" or "2 keys".
