@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/admin"
 	"github.com/weirproject/weir/origin/internal/livefile"
+	"github.com/weirproject/weir/origin/internal/rules"
 )
 
 // follow puts each good new content of a file in force until ctx ends; a bad one is told, and the last good stays.
@@ -27,6 +28,18 @@ func follow[T any](ctx context.Context, s *Server, name string, f *livefile.File
 	})
 	if err != nil {
 		s.log.Error("cannot follow a file: its changes need a restart", "file", f.Status().Path, "reason", err.Error())
+	}
+}
+
+func (s *Server) useRules(r *rules.Release) {
+	s.limiter.Use(r)
+	s.warn(r)
+}
+
+// warn tells that rules are probably not all meant as they stand: one line, however many they are.
+func (s *Server) warn(r *rules.Release) {
+	if n := len(r.Warnings); n > 0 {
+		s.log.Warn("the rules are good, but hardly all meant so: weir check-config tells each", "file", s.config.Rules, "warnings", n, "first", r.Warnings[0].Error())
 	}
 }
 

@@ -165,6 +165,7 @@ func (s *Server) makeLimiter() error {
 		}
 	}
 	s.limiter = limiter.New(o, s.rules.Get())
+	s.warn(s.rules.Get())
 	s.forgetter.Store(s.limiter)
 	if s.valkey != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), storeWait)
@@ -238,7 +239,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { follow(following, s, "rules", s.rules, s.limiter.Use) })
+	background.Go(func() { follow(following, s, "rules", s.rules, s.useRules) })
 	if s.keys != nil {
 		background.Go(func() {
 			follow(following, s, "keys", s.keys, func(t *keys.Table) { s.metrics.Keys.Set(float64(t.Len())) })

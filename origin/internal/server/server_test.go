@@ -225,6 +225,21 @@ func TestABrokenRulesFileLeavesTheLastGoodInForce(t *testing.T) {
 	}
 }
 
+// A rule that leaves callers without a limit is legal, and seen by nobody who does not run check-config.
+func TestRulesThatAreHardlyMeantAreLogged(t *testing.T) {
+	dir := settings(t, "")
+	open := strings.Replace(goodRules, "by: [address]", "by: [key]", 1)
+	write(t, filepath.Join(dir, "weir.rules.yaml"), open)
+	p := start(t, dir)
+	for range 2 {
+		line := p.logged("hardly all meant")
+		if !strings.Contains(line, `"level":"WARN"`) || !strings.Contains(line, `"warnings":1`) || !strings.Contains(line, "no rule applies there to a request without key") {
+			t.Errorf("logged: %s", line)
+		}
+		replace(t, filepath.Join(dir, "weir.rules.yaml"), open+"# the same\n")
+	}
+}
+
 // As Kubernetes swaps a mounted ConfigMap.
 func TestASymlinkSwapIsSeen(t *testing.T) {
 	dir := settings(t, "")
