@@ -8,17 +8,20 @@ import (
 )
 
 // settle gives back, and remembers or forgets the call's ID, in a second round trip. It goes on past the call's deadline,
-// for which it has to do without the call; the caller waits no longer than that.
+// for which it has to do without the call; the caller waits no longer than that, and not at all for shadow charges.
 func (c *commands) settle(ctx context.Context, w *work) {
 	var batches []*batch
-	backs := 0
+	backs, wanted := 0, false
 	for _, b := range w.batches {
 		if len(b.todo) > 0 {
 			batches = append(batches, b)
 			backs++
 		}
+		for _, todo := range b.todo {
+			wanted = wanted || todo.e == nil || !todo.e.charge.Shadow
+		}
 	}
-	c.s.giveBack(ctx, backs, func(ctx context.Context) bool { return c.giveBack(ctx, batches) })
+	c.s.giveBack(ctx, backs, wanted, func(ctx context.Context) bool { return c.giveBack(ctx, batches) })
 }
 
 // giveBack sends what is planned. A counter that expired meanwhile was made anew by its DECRBY, below zero and for ever:

@@ -106,7 +106,7 @@ func suite(open func(t *testing.T) (*Store, *atomic.Int64), contents func() map[
 		Open: func(t *testing.T) limiter.Store {
 			s, n := open(t)
 			now = n
-			return s
+			return settled{s}
 		},
 		Algorithms: []rule.Algorithm{rule.SlidingWindow, rule.FixedWindow},
 		GivesBack:  true,
@@ -124,6 +124,16 @@ func suite(open func(t *testing.T) (*Store, *atomic.Int64), contents func() map[
 		},
 	}
 	return s
+}
+
+// settled is a store that is not asked before all is given back, shadow charges too, for which no call waits.
+type settled struct{ *Store }
+
+func (s settled) Take(ctx context.Context, c *limiter.Call) error {
+	for len(s.backs) > 0 {
+		time.Sleep(10 * time.Microsecond)
+	}
+	return s.Store.Take(ctx, c)
 }
 
 // late tells whether a case's time goes back to an earlier window.
@@ -734,5 +744,33 @@ func TestAnAlgorithmThatCannotBeKeptIsLostAlone(t *testing.T) {
 	err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{bucket, shadow}, Outcomes: make([]limiter.Outcome, 2)})
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("of a call of such alone: %v", err)
+	}
+}
+
+// A shadow charge that is refused is given back behind the answer: the call does not wait for it.
+func TestAShadowChargeThatIsGivenBackDelaysNoCall(t *testing.T) {
+	server := valkeytest.Start(t)
+	line := valkeytest.StartProxy(t, server.Addr)
+	s, _ := openCommands(t, Options{Addrs: []string{line.Addr}})
+	full := charge(2, limit.Limit{Count: 1, Window: limit.Day}, 1)
+	ask(t, s, full)
+	full.Shadow = true
+	before := server.Calls()
+	line.Delay(500*time.Millisecond, 0)
+	if o := ask(t, s, charge(1, wide, 1), full); o[0].Status != limiter.Admitted || !o[0].Charged || o[1].Status != limiter.Refused {
+		t.Errorf("%+v", o)
+	}
+	if ran := server.Since(before); ran["incrby"] != 2 || ran["decrby"] != 0 {
+		t.Errorf("when the call was answered the server had run %v: it waited for what is given back", ran)
+	}
+	within(t, "the shadow charge is given back", func() bool { return server.Since(before)["decrby"] == 1 })
+	// An enforced one is given back before: who asks next finds it so.
+	line.Delay(0, 0)
+	full.Shadow = false
+	if o := ask(t, s, charge(1, wide, 1), full); o[1].Status != limiter.Refused {
+		t.Errorf("%+v", o)
+	}
+	if ran := server.Since(before); ran["decrby"] != 3 {
+		t.Errorf("%v", ran)
 	}
 }

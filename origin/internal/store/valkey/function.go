@@ -120,7 +120,7 @@ func (f *functions) undo(ctx context.Context, id limiter.CallID, groups []*group
 			}
 		}
 	}
-	f.s.giveBack(ctx, len(backs), func(ctx context.Context) bool { return f.refundGroups(ctx, id, backs) == nil })
+	f.s.giveBack(ctx, len(backs), true, func(ctx context.Context) bool { return f.refundGroups(ctx, id, backs) == nil })
 	return nil
 }
 

@@ -109,9 +109,9 @@ const (
 	giveBacksFull = "dropped"
 )
 
-// giveBack runs back, which asks n slots to give back what they charged for a call that is refused. It waits for it until
-// ctx ends; then back goes on by itself, within bounds.
-func (s *Store) giveBack(ctx context.Context, n int, back func(context.Context) bool) {
+// giveBack runs back, which asks n slots to give back what they charged. If it is to wait for that, it does until ctx ends;
+// then back goes on by itself, within bounds.
+func (s *Store) giveBack(ctx context.Context, n int, wait bool, back func(context.Context) bool) {
 	if n == 0 {
 		return
 	}
@@ -133,6 +133,9 @@ func (s *Store) giveBack(ctx context.Context, n int, back func(context.Context) 
 			s.countGiveBacks(notGivenBack, n)
 		}
 	}()
+	if !wait {
+		return
+	}
 	select {
 	case <-done:
 	case <-ctx.Done():
