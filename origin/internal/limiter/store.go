@@ -86,6 +86,8 @@ type Outcome struct {
 	At limit.Micros
 	// Made tells that the counter did not exist before this call charged it.
 	Made bool
+	// Shared tells that a store without room for the counter charged one that strangers share in place of it.
+	Shared bool
 	Err  error // why it is Lost
 }
 

@@ -117,11 +117,12 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 	}
 	l := s.lock(call.Charges)
 	defer s.unlock(&l)
-	var scratch [room]place
-	places := s.find(scratch[:0], call.Charges, &l, call.Now)
-	for i := range places {
-		c, o, p := &call.Charges[i], &call.Outcomes[i], &places[i]
-		if o.Charged && p.kept {
+	for i := range call.Charges {
+		c, o := &call.Charges[i], &call.Outcomes[i]
+		if !o.Charged {
+			continue
+		}
+		if p := s.findCharged(c, o, &l, call.Now); p.kept {
 			next := p.state.refund(c, call.Now, o.At)
 			p.keep(&next, call.Now.After(next.freshAfter(c, call.Now)))
 		}

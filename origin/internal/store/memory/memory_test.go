@@ -258,3 +258,58 @@ func TestConformanceOnAClockOfItsOwn(t *testing.T) {
 		Seed: *seed,
 	}.Run(t)
 }
+
+// What is given back goes to the counter that was charged, a stranger's own or the one that strangers share, whichever the
+// principal has by now.
+func TestARefundIsOfTheCounterThatWasCharged(t *testing.T) {
+	l := limit.Limit{Count: 3, Window: limit.Hour}
+	ask := func(s *memory.Store, now limit.Micros, n int, cost int64) *limiter.Call {
+		c := &limiter.Call{Now: now, Outcomes: make([]limiter.Outcome, 1),
+			Charges: []limiter.Charge{{Counter: storetest.Name(n), Algorithm: rule.TokenBucket, Limit: l, Cost: cost}}}
+		s.Take(context.Background(), c)
+		return c
+	}
+	left := func(s *memory.Store, now limit.Micros, n int) int64 { return ask(s, now, n, 0).Outcomes[0].Decision.Remaining }
+	const first, stranger = 1_000_000, 2_000_000
+
+	// A caller whose counter is over, when the store has filled since.
+	s, now := memory.New(64, nil), limit.Hour
+	own := ask(s, now, first, 3)
+	now += 2 * limit.Hour
+	for n := range 1000 {
+		ask(s, now, n, 3)
+	}
+	if o := ask(s, now, first, 1).Outcomes[0]; o.Status != limiter.Refused {
+		t.Fatalf("a stranger at a full store: %+v", o)
+	}
+	own.Now = now
+	s.Refund(context.Background(), own)
+	if n := left(s, now, stranger); n != 0 {
+		t.Errorf("strangers got %d of what they never paid", n)
+	}
+
+	// A stranger that got a counter since.
+	s, now = memory.New(64, nil), limit.Hour
+	for n := range 1000 {
+		ask(s, now, n, 3)
+	}
+	now += 30 * limit.Minute // strangers have one call
+	shared := ask(s, now, first, 1)
+	if n := left(s, now, stranger); n != 0 {
+		t.Fatalf("%d left to strangers: the first was none", n)
+	}
+	for n := range 1000 {
+		s.Reset(context.Background(), ask(s, now, n, 0))
+	}
+	ask(s, now, first, 3)
+	s.Refund(context.Background(), shared)
+	if n := left(s, now, first); n != 0 {
+		t.Errorf("its own counter got %d of what it never paid", n)
+	}
+	for n := range 1000 {
+		ask(s, now, n, 3)
+	}
+	if n := left(s, now, stranger); n != 1 {
+		t.Errorf("strangers have %d left, want 1", n)
+	}
+}

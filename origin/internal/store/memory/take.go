@@ -94,7 +94,9 @@ func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 	swept, strange := uint64(0), false // what got new entries
 	for i := range charges {
 		c, p, o := &charges[i], &places[i], &outcomes[i]
-		if !p.settle(c, o, now, admitted || c.Shadow, repeat) {
+		added := p.settle(c, o, now, admitted || c.Shadow, repeat)
+		o.Shared = o.Charged && p.shard == &s.strange
+		if !added {
 			// It has its entry already, or none.
 		} else if p.shard == &s.strange {
 			strange = true
@@ -110,6 +112,24 @@ func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 		s.shards[bits.TrailingZeros64(swept)].sweep(now, sweepSteps)
 	}
 	return charged
+}
+
+// findCharged finds a counter where it was charged.
+func (s *Store) findCharged(c *limiter.Charge, o *limiter.Outcome, l *locked, now limit.Micros) (p place) {
+	p = place{shard: &s.shards[shardOf(&c.Counter)], at: -1}
+	if o.Shared {
+		if !l.strange {
+			s.strange.mu.Lock()
+			l.strange = true
+		}
+		p.shard = &s.strange
+		name := c.Counter.Overflow()
+		p.at = p.shard.find(&name, s.hash(&name))
+	} else {
+		p.at = p.shard.find(&c.Counter, s.hash(&c.Counter))
+	}
+	p.load(c, now)
+	return p
 }
 
 // load reads the state of a counter that was found.
