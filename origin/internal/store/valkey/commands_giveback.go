@@ -79,9 +79,10 @@ type owing struct {
 // maxOwed is what can be in flight to a few servers at once, which stopped. What lies beyond it is not remembered.
 const maxOwed = 16 * maxInFlight
 
-// add remembers a counter that a request failed for with err, unless nothing was sent.
-func (o *owed) add(err error, slot uint16, e *entry) {
-	if e.current == "" || errors.Is(err, errBusy) || errors.Is(err, errOpen) || errors.Is(err, errNotConnected) || errors.Is(err, errNobody) {
+// add remembers a counter that a request of kind failed for with err, unless nothing was sent: what was to be lifted lacks its
+// expiry all the same.
+func (o *owed) add(err error, slot uint16, e *entry, kind op) {
+	if e.current == "" || kind != opRestore && (errors.Is(err, errBusy) || errors.Is(err, errOpen) || errors.Is(err, errNotConnected) || errors.Is(err, errNobody)) {
 		return
 	}
 	o.put([]owing{{slot, e.current, e.ttl}})

@@ -130,7 +130,7 @@ func (c *commands) read(ctx context.Context, b *batch) {
 				t.e.lost = lost
 			}
 			if t.op == opCharge || t.op == opGiveBack || t.op == opRestore {
-				c.owed.add(b.err, b.slot, t.e)
+				c.owed.add(b.err, b.slot, t.e, t.op)
 			}
 		}
 	} else {

@@ -540,6 +540,31 @@ func TestAStoppedServerKeepsNoCounterForEver(t *testing.T) {
 	noneForEver(t, server)
 }
 
+// A give-back made a counter anew, below zero, and what was to lift it and have it expire was not even sent: the server had been
+// left alone since.
+func TestACounterMadeByAGiveBackIsOwedItsExpiryWhateverComesBetween(t *testing.T) {
+	server := valkeytest.Start(t)
+	_, c := commandsOn(t, server)
+	for o, want := range map[op]bool{opRestore: true, opCharge: false, opGiveBack: false} {
+		for _, err := range []error{errOpen, errBusy, errNotConnected, errNobody} {
+			b := &batch{part: part{err: err}}
+			e := &entry{current: "made anew", ttl: 60_000, batch: b}
+			if err := server.Do("SET", e.current, "-1").Error(); err != nil {
+				t.Fatal(err)
+			}
+			e.do(o)
+			c.read(t.Context(), b)
+			if c.owed.some.Load() != want {
+				t.Errorf("%s after %v: owed %v", o.name(), err, !want)
+			}
+			c.expire(t.Context(), c.owed.takeAll())
+		}
+		if ttl, err := server.Do("PTTL", "made anew").AsInt64(); err != nil || ttl > 0 != want {
+			t.Errorf("%s: TTL %d, %v", o.name(), ttl, err)
+		}
+	}
+}
+
 func TestACounterWithoutExpiryGetsOneAndForeignOnesAreTold(t *testing.T) {
 	t.Parallel()
 	server := valkeytest.Start(t)

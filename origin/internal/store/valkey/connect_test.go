@@ -39,7 +39,7 @@ func TestTheLeastUserIsEnough(t *testing.T) {
 				server.Flush()
 				s := start(t, Options{Addrs: []string{server.Addr}, DB: 3, Credentials: user("weir", "secret"), Strategy: strategy})
 				s.Announce([]limiter.Counter{name(1)})
-				return s
+				return settled{s}
 			}}
 			for a := rule.TokenBucket; a <= rule.SlidingLog; a++ {
 				if strategy.Supports(a) {
