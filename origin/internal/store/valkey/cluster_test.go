@@ -150,7 +150,7 @@ func slotsAreTheServers(t *testing.T, c *valkeytest.Cluster) {
 
 // The suite's counters are spread: its calls meet several slots. Givers back may refuse falsely under parallel callers.
 func conformance(t *testing.T, c *valkeytest.Cluster) {
-	storetest.Suite{GivesBack: true, Spread: true, Seed: *seed, Open: func(t *testing.T) limiter.Store {
+	storetest.Suite{GivesBack: true, Spread: true, Seed: *seed, Foreign: foreignValues(ownerOf(c), byName), Open: func(t *testing.T) limiter.Store {
 		for _, n := range c.Nodes {
 			n.Flush()
 		}

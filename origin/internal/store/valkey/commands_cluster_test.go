@@ -27,6 +27,7 @@ func TestPlainCommandsConformOnACluster(t *testing.T) {
 		return s, now
 	}, func() map[string]string { return contents(cluster.Nodes...) })
 	all.Spread = true
+	all.Foreign = foreignValues(ownerOf(cluster), func(c limiter.Charge) string { return windowKey(c, limit.Micros(now.Load())) })
 	all.Run(t)
 	t.Run("repeats at once are asked one after the other", func(t *testing.T) { repeatsAtOnce(t, cluster, s) })
 }

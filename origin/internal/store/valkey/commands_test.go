@@ -174,16 +174,8 @@ func TestPlainCommandsConform(t *testing.T) {
 		server.Flush()
 		return s, now
 	}, func() map[string]string { return contents(server) })
-	all.Foreign = map[string]func(*testing.T, limiter.Store, limiter.Charge){}
-	for kind, words := range map[string][]string{"text": {"SET", "50 apples"}, "nothing": {"SET", ""}, "a list": {"LPUSH", "x"}, "a hash": {"HSET", "a", "b"}, "a fraction": {"SET", "1.5"}} {
-		all.Foreign[kind] = func(t *testing.T, _ limiter.Store, c limiter.Charge) {
-			key := windowKey(c, limit.Micros(now.Load()))
-			server.Do("DEL", key)
-			if err := server.Do(append([]string{words[0], key}, words[1:]...)...).Error(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	all.Foreign = foreignValues(func(string) *valkeytest.Server { return server }, func(c limiter.Charge) string { return windowKey(c, limit.Micros(now.Load())) })
+	all.Foreign["a fraction"] = foreignValue(func(string) *valkeytest.Server { return server }, func(c limiter.Charge) string { return windowKey(c, limit.Micros(now.Load())) }, "SET", "1.5")
 	all.Run(t)
 }
 

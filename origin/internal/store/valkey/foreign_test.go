@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/limit/limittest"
 	"github.com/weirproject/weir/shared/rule"
@@ -21,6 +22,36 @@ func random(r *rand.Rand, n int) string {
 	}
 	return string(b)
 }
+
+// foreignValues are what others may have written under a counter's name, each in place of the counter.
+func foreignValues(server func(key string) *valkeytest.Server, key func(limiter.Charge) string) map[string]func(*testing.T, limiter.Store, limiter.Charge) {
+	all := map[string]func(*testing.T, limiter.Store, limiter.Charge){}
+	for kind, words := range map[string][]string{
+		"text": {"SET", "50 apples"}, "nothing": {"SET", ""}, "a list": {"LPUSH", "x"}, "a hash": {"HSET", "a", "b"}, "a set": {"SADD", "a"},
+		"a sorted set": {"ZADD", "1", "a"}, "a stream": {"XADD", "*", "a", "b"},
+	} {
+		all[kind] = foreignValue(server, key, words...)
+	}
+	return all
+}
+
+func foreignValue(server func(key string) *valkeytest.Server, key func(limiter.Charge) string, words ...string) func(*testing.T, limiter.Store, limiter.Charge) {
+	return func(t *testing.T, _ limiter.Store, c limiter.Charge) {
+		key := key(c)
+		server(key).Do("DEL", key)
+		if err := server(key).Do(append([]string{words[0], key}, words[1:]...)...).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ownerOf is the server of a cluster that has a key's slot.
+func ownerOf(c *valkeytest.Cluster) func(key string) *valkeytest.Server {
+	return func(key string) *valkeytest.Server { return c.Nodes[c.Owner(c.SlotOf(key))] }
+}
+
+// byName is where the function keeps a counter.
+func byName(c limiter.Charge) string { return string(c.Counter[:]) }
 
 func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
 	t.Parallel()

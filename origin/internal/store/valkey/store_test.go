@@ -110,7 +110,8 @@ func raw(t testing.TB, s *Store, words ...string) valkey.ValkeyResult {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := valkeytest.Start(t)
-	storetest.Suite{Seed: *seed, Contents: func(*testing.T, limiter.Store) map[string]string { return dumped(server) }, Open: func(t *testing.T) limiter.Store {
+	foreign := foreignValues(func(string) *valkeytest.Server { return server }, byName)
+	storetest.Suite{Seed: *seed, Foreign: foreign, Contents: func(*testing.T, limiter.Store) map[string]string { return dumped(server) }, Open: func(t *testing.T) limiter.Store {
 		server.Flush()
 		s, _ := open(t, server.Addr, production)
 		return s
