@@ -34,7 +34,7 @@ func (l *Limiter) sendAside(ctx context.Context, w *work, p *plan, now limit.Mic
 		}
 		return
 	}
-	own := &work{req: Request{Cost: w.req.Cost}}
+	own := &work{req: Request{Cost: w.req.Cost}, id: w.id.beside()}
 	for k, i := range indexes {
 		own.rules = append(own.rules, w.rules[i])
 		ru := *w.rules[i].rule // the check's scratch holds it
@@ -55,6 +55,14 @@ func (l *Limiter) sendAside(ctx context.Context, w *work, p *plan, now limit.Mic
 			l.settleShadow(own, p, i, now)
 		}
 	})
+}
+
+// beside is the id of what a call asks beside: the store is not to take the one for a repeat of the other.
+func (id CallID) beside() CallID {
+	if id != (CallID{}) {
+		id[0] ^= 1
+	}
+	return id
 }
 
 // settleShadow counts what a shadow rule would have said, and remembers a refusal as an enforced one's. One whose counter

@@ -168,3 +168,24 @@ rules:
 		t.Errorf("a peek at the limit: %+v, %d calls of the store", v, w.calls-calls)
 	}
 }
+
+// A call that is sent again is charged once by shadow rules as well, wherever their counters are.
+func TestARepeatedCallIsChargedOnceByShadowRules(t *testing.T) {
+	for name, slots := range map[string]func(*limiter.Options){"one slot": func(*limiter.Options) {}, "slots apart": apart()} {
+		w := newWorld(t, `
+version: 1
+rules:
+- {name: trial, where: origin, by: [tenant], limit: 3/1h, mode: shadow}
+- {name: real, where: origin, by: [key], limit: 100/1h}
+`, slots)
+		for i := range 20 {
+			w.with(key("a", "t"), func(r *limiter.Request) { r.ID = fmt.Sprint(i / 10) })
+			w.limiter.Close() // what runs beside the call is over
+		}
+		w.get(key("b", "t"), "/")
+		w.limiter.Close()
+		if n := w.decisions("trial", "shadow_deny", "store") + w.decisions("trial", "shadow_deny", "deny_cache"); n != 0 {
+			t.Errorf("%s: two calls, each sent ten times, and another one are %d refusals at 3/h", name, n)
+		}
+	}
+}

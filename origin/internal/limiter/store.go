@@ -88,7 +88,7 @@ type Outcome struct {
 	Made bool
 	// Shared tells that a store without room for the counter charged one that strangers share in place of it.
 	Shared bool
-	Err  error // why it is Lost
+	Err    error // why it is Lost
 }
 
 // StoreError is a failed request to a store.

@@ -269,7 +269,9 @@ func TestARefundIsOfTheCounterThatWasCharged(t *testing.T) {
 		s.Take(context.Background(), c)
 		return c
 	}
-	left := func(s *memory.Store, now limit.Micros, n int) int64 { return ask(s, now, n, 0).Outcomes[0].Decision.Remaining }
+	left := func(s *memory.Store, now limit.Micros, n int) int64 {
+		return ask(s, now, n, 0).Outcomes[0].Decision.Remaining
+	}
 	const first, stranger = 1_000_000, 2_000_000
 
 	// A caller whose counter is over, when the store has filled since.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
@@ -76,7 +77,8 @@ func (p *place) keep(s *state, until limit.Micros) (made bool) {
 	return made
 }
 
-// take decides a call, one that is a repeat without charging it. It tells whether it charged enforced charges.
+// take decides a call, one that is a repeat without charging it. It tells whether it charged enforced charges, or any where
+// there are none.
 func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 	now, charges, outcomes := call.Now, call.Charges, call.Outcomes
 	l := s.lock(charges)
@@ -91,6 +93,7 @@ func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 			s.overflow()
 		}
 	}
+	enforced := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return !c.Shadow })
 	swept, strange := uint64(0), false // what got new entries
 	for i := range charges {
 		c, p, o := &charges[i], &places[i], &outcomes[i]
@@ -103,7 +106,7 @@ func (s *Store) take(call *limiter.Call, repeat bool) (charged bool) {
 		} else {
 			swept |= 1 << shardOf(&c.Counter)
 		}
-		charged = charged || o.Charged && !c.Shadow
+		charged = charged || o.Charged && !(c.Shadow && enforced)
 	}
 	if strange {
 		s.strange.sweep(now, sweepSteps)

@@ -65,6 +65,22 @@ func givenBackBesideShadows(f *fixture, a rule.Algorithm) {
 	}
 }
 
+// shadowsRepeated: shadow charges that share no slot with an enforced one are a call of their own.
+func shadowsRepeated(f *fixture, a rule.Algorithm) {
+	one, two := shadowed(f.charge(1, a, 10, 3)), shadowed(f.charge(2, a, 1, 2))
+	for i := range 3 {
+		o, _ := f.takeAs(ID(1), one, two)
+		if o[0].Status != limiter.Admitted || o[0].Charged != (i == 0) || o[1].Charged {
+			f.Errorf("call %d: %+v", i, o)
+		}
+	}
+	f.wantUsed(3, one)
+	f.wantUsed(0, two)
+	if o, _ := f.takeAs(ID(2), one); !o[0].Charged {
+		f.Errorf("another call: %+v", o)
+	}
+}
+
 func notRemembered(f *fixture, a rule.Algorithm) {
 	c := f.charge(1, a, 3, 1)
 	f.writesNothing(func() {

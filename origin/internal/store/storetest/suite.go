@@ -56,6 +56,7 @@ var (
 		{"a counter that exists is charged, one that does not is not made", existing},
 		{"the first charge tells that it made the counter", made},
 		{"a repeated call is charged once", repeated},
+		{"a repeated call of shadow charges alone is charged once", shadowsRepeated},
 		{"a call that is given back is forgotten, shadow charges or not", givenBackBesideShadows},
 		{"a call that charged nothing is not remembered", notRemembered},
 		{"parallel repeats are charged once", parallelRepeats},

@@ -117,12 +117,13 @@ func (c *commands) look(ctx context.Context, w *work) {
 // plan says what is asked of each counter. A call that is refused whatever the counters hold charges none.
 func (w *work) plan() {
 	hopeless, charging := false, false
+	first := w.first()
 	for i := range w.entries {
 		e := &w.entries[i]
 		if !e.charge.Shadow && e.lost == nil {
 			hopeless = hopeless || e.unmade || e.never()
-			charging = charging || e.cost > 0
 		}
+		charging = charging || first != nil && e.charge.Shadow == first.charge.Shadow && e.cost > 0
 	}
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -140,21 +141,27 @@ func (w *work) plan() {
 		}
 	}
 	if charging && w.call.ID != (limiter.CallID{}) {
-		w.claim()
+		w.ask(opClaim)
 	}
 }
 
-// claim asks for the call's ID, beside the counters and in the slot of the first that is enforced.
-func (w *work) claim() {
+// ask asks for the call's ID, or drops it, beside the counters and in the slot of the first.
+func (w *work) ask(o op) {
+	if e := w.first(); e != nil {
+		e.batch.id = idName(&e.charge.Counter, w.call.ID)
+		e.batch.todo = append(e.batch.todo, command{op: o})
+		w.id = e.batch
+	}
+}
+
+// first is the first entry that is enforced, of a call of shadow charges alone the first; nil if none can be kept.
+func (w *work) first() (first *entry) {
 	for i := range w.entries {
-		e := &w.entries[i]
-		if !e.charge.Shadow && e.batch != nil {
-			e.batch.id = idName(&e.charge.Counter, w.call.ID)
-			e.batch.todo = append(e.batch.todo, command{op: opClaim})
-			w.id = e.batch
-			return
+		if e := &w.entries[i]; e.batch != nil && (first == nil || first.charge.Shadow && !e.charge.Shadow) {
+			first = e
 		}
 	}
+	return first
 }
 
 // restore lifts counters that were found below zero, by what they lacked before this call, false if there is none.

@@ -18,7 +18,7 @@ func (c *commands) refund(ctx context.Context, call *limiter.Call) error {
 		}
 	}
 	if call.ID != (limiter.CallID{}) {
-		w.forget()
+		w.ask(opForget)
 	}
 	c.round(ctx, w.batches)
 	if w.id != nil && w.id.err != nil {
@@ -40,18 +40,6 @@ func (c *commands) refund(ctx context.Context, call *limiter.Call) error {
 		}
 	}
 	return lost
-}
-
-// forget drops the call's ID.
-func (w *work) forget() {
-	for i := range w.entries {
-		if e := &w.entries[i]; !e.charge.Shadow && e.batch != nil {
-			e.batch.id = idName(&e.charge.Counter, w.call.ID)
-			e.batch.todo = append(e.batch.todo, command{op: opForget})
-			w.id = e.batch
-			return
-		}
-	}
 }
 
 // inView tells whether what is charged in the entry's window counts still.
