@@ -75,11 +75,13 @@ func (g *Gateway) rewrite(pr *httputil.ProxyRequest) {
 	if len(proto) > 0 {
 		pr.Out.Header["X-Forwarded-Proto"] = proto
 	}
-	if p != nil && pr.Out.Body != nil && p.body.ReadCloser != nil {
-		pr.Out.Body = &p.body // instead of the proxy's own, which nothing that it stands in can end
-	}
 	pr.Out.Trailer = nil
-	if p != nil && len(pr.In.Trailer) > 0 {
+	if p == nil || pr.Out.Body == nil || p.body.ReadCloser == nil {
+		// A body that was said to be empty is not waited for, and HTTP/1.1 has trailers after a body alone.
+		return
+	}
+	pr.Out.Body = &p.body // instead of the proxy's own, which nothing that it stands in can end
+	if len(pr.In.Trailer) > 0 {
 		p.out = announcedTrailers(pr.In.Trailer)
 		pr.Out.Trailer = p.out
 		if len(p.out) > 0 {

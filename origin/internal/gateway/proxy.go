@@ -146,8 +146,14 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets the proxy flush.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
+// errNoAnswer is an answer without a status that HTTP has: net/http would panic at passing it on.
+var errNoAnswer = errors.New("the answer's status is below 100")
+
 // answered completes the API's answer.
 func (g *Gateway) answered(resp *http.Response) error {
+	if resp.StatusCode < 100 {
+		return errNoAnswer
+	}
 	g.answers[class(resp.StatusCode)].Inc()
 	if way := g.api.route(resp.Request); way.down.Load() && way.down.CompareAndSwap(true, false) {
 		g.o.Log.Info("the API answers again", "upstream", g.o.Upstream.Redacted(), "protocol", way.protocol)
