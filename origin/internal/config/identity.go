@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -203,7 +202,7 @@ func (r *reader) authorities(v document.Value) *x509.CertPool {
 	if !s.Set || path == "" {
 		return nil
 	}
-	content, err := os.ReadFile(path)
+	content, err := readFile(path)
 	if err != nil {
 		v.Fault("cannot be read: " + reason(err))
 		return nil

@@ -144,6 +144,11 @@ func (r *reader) upstream() *url.URL {
 		}
 		return nil
 	}
+	if strings.Contains(s.Text, "@") {
+		// Not shown: it may hold a password, wherever that ends.
+		r.fault(rule.Scalar{At: s.At}, "upstream", "want http://host:port or https://host:port, no user")
+		return nil
+	}
 	u, err := url.Parse(s.Text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
 		r.fault(s, "upstream", "want http://host:port or https://host:port")
@@ -153,8 +158,8 @@ func (r *reader) upstream() *url.URL {
 		r.fault(s, "upstream", "want a port of 1 to 65535")
 		return nil
 	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		r.fault(rule.Scalar{Text: u.Redacted(), At: s.At}, "upstream", "want no user, query or fragment")
+	if u.RawQuery != "" || u.Fragment != "" {
+		r.fault(s, "upstream", "want no query or fragment")
 		return nil
 	}
 	return u
@@ -173,6 +178,9 @@ func (r *reader) prefix(s rule.Scalar, field string) netip.Prefix {
 		}
 		if p.Bits() == 0 {
 			r.fault(s, field, "trusts everybody: want the networks of your edges")
+		}
+		if p.Addr().Is4In6() { // peers' addresses are told without it
+			r.fault(s, field, "would trust nobody: want an IPv4 network without ::ffff:, as 10.0.0.0/8")
 		}
 		return p.Masked()
 	}

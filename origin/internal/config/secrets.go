@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +68,7 @@ func (r *reader) counterSecret(s rule.Scalar, i int) []byte {
 	if path == "" {
 		return nil
 	}
-	secret, err := os.ReadFile(path)
+	secret, err := readFile(path)
 	if err != nil {
 		r.fault(s, field, "cannot be read: "+reason(err)+": want a file "+madeBy+path)
 		return nil

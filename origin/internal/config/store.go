@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +54,7 @@ func (v Valkey) Credentials() (user, password string, err error) {
 	if v.PasswordFile == "" {
 		return v.Username, v.password, nil
 	}
-	content, err := os.ReadFile(v.PasswordFile)
+	content, err := readFile(v.PasswordFile)
 	if err != nil {
 		return "", "", fmt.Errorf("store.password-file: %w", err)
 	}
@@ -158,7 +157,7 @@ func (r *reader) storeTLS(v *Valkey, used bool) {
 	}
 	v.TLS.MinVersion, v.TLS.ServerName = tls.VersionTLS12, name.Text
 	if path := r.path(ca, "store.tls.ca", ""); path != "" {
-		pem, err := os.ReadFile(path)
+		pem, err := readFile(path)
 		v.TLS.RootCAs = x509.NewCertPool()
 		if err != nil {
 			r.fault(ca, "store.tls.ca", "cannot be read: "+reason(err))
@@ -175,12 +174,12 @@ func (r *reader) storeTLS(v *Valkey, used bool) {
 		}
 		r.fault(s, field, "want cert and key, both or none")
 	case certPath != "" && keyPath != "":
-		if _, err := tls.LoadX509KeyPair(certPath, keyPath); err != nil {
+		if _, err := readPair(certPath, keyPath); err != nil {
 			r.fault(cert, "store.tls.cert", "is no certificate with its key: "+err.Error())
 		}
 		// Read at each connection, so that a certificate can be renewed while the process runs.
 		v.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+			pair, err := readPair(certPath, keyPath)
 			return &pair, err
 		}
 	}
