@@ -1,5 +1,7 @@
 package rule
 
+import "strings"
+
 // View is a request as patterns are compared with it one by one: its host's name, its path by every reading. It is for
 // who has patterns without a [Set]; made once, it serves many comparisons.
 type View struct {
@@ -24,9 +26,10 @@ func (v *View) Covers(p Pattern) bool {
 	return false
 }
 
-// MethodCovers tells whether a method that a rule lists means a request's: itself, and HEAD too if it is GET.
+// MethodCovers tells whether a method that a rule lists means a request's: itself, and HEAD too if it is GET. Methods differ
+// by case (RFC 9110 section 9.1), but many an API takes get for GET, which is not to dodge its rule.
 func MethodCovers(listed, method string) bool {
-	return listed == method || listed == "GET" && method == "HEAD"
+	return strings.EqualFold(listed, method) || listed == "GET" && strings.EqualFold(method, "HEAD")
 }
 
 // AllPatterns are the [Set.Patterns] of all rules, by index.

@@ -82,6 +82,9 @@ func TestRequestsFindTheirRules(t *testing.T) {
 		"GET /Search":                "all=*",
 		"GET /users/7":               "user=/users/* all=*",
 		"HEAD /users/7":              "user=/users/* all=*",
+		"get /users/7":               "user=/users/* all=*",
+		"Head /users/7":              "user=/users/* all=*",
+		"post /":                     "write=/** all=*",
 		"GET /users/me":              "user=/users/me all=*",
 		"GET /users/":                "all=*",
 		"GET /users":                 "all=*",
@@ -433,5 +436,14 @@ func BenchmarkMatch(b *testing.B) {
 				b.Fatal(names(dst))
 			}
 		})
+	}
+}
+
+// A method in small letters is the same endpoint: else it would have a counter of its own.
+func TestAMethodNamesAnEndpointInAnyCase(t *testing.T) {
+	for method, want := range map[string]string{"GET": "GET", "get": "GET", "pAtch": "PATCH", "": "*", "GETS": "*", "PURGE": "*", "tra\u017fe": "*", "M-SEARCH": "*"} {
+		if got := rule.EndpointMethod(method); got != want {
+			t.Errorf("%s: %s, want %s", method, got, want)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package rule
 
-import "github.com/weirproject/weir/shared/limit"
+import (
+	"strings"
+
+	"github.com/weirproject/weir/shared/limit"
+)
 
 // Choice is a list of parts of which the first that a request has is taken: `key|user|address`.
 type Choice []Part
@@ -56,12 +60,13 @@ func (t *Terms) names(part Part) bool {
 	return false
 }
 
-// EndpointMethod is the method as it names an endpoint, `*` for one that HTTP does not define. A method is the client's to
-// choose: made-up ones share a counter, or each would open a new one.
+// EndpointMethod is the method as it names an endpoint, in capitals, `*` for one that HTTP does not define. A method is the
+// client's to choose: made-up ones share a counter, or each would open a new one.
 func EndpointMethod(m string) string {
-	switch m {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT":
-		return m
+	for _, known := range [...]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"} {
+		if strings.EqualFold(m, known) {
+			return known
+		}
 	}
 	return "*"
 }

@@ -181,7 +181,7 @@ func (s *Set) admit(where Where, q *Request, e entry, dst []Matched, from int) [
 
 // hasMethod tells whether the rule applies to a method. A handler of GET answers HEAD as well.
 func (t *Terms) hasMethod(method string) bool {
-	return len(t.Methods) == 0 || slices.Contains(t.Methods, method) || method == "HEAD" && slices.Contains(t.Methods, "GET")
+	return len(t.Methods) == 0 || slices.ContainsFunc(t.Methods, func(listed string) bool { return MethodCovers(listed, method) })
 }
 
 // missingHeader is the first header that the rule wants and the request lacks, "" for none.
