@@ -15,7 +15,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
@@ -25,11 +24,12 @@ import (
 // Bounds of a file. The YAML parser recurses once a level and writes a path for every node, so that 200,000 opening
 // brackets would take gigabytes; our own files nest five levels deep.
 const (
-	// MaxBytes is far above what rules or settings take; keys files are read otherwise.
+	// MaxBytes is how much of a file is read at all; a document may have less: see [Parse].
 	MaxBytes   = 64 << 20
 	maxDepth   = 16
 	maxColumn  = 64    // of a key that begins its line, and of a list's dash: each level of indentation takes a column
 	maxKeys    = 1_000 // of one mapping in lines of its own, for which the parser takes time by their square
+	maxEmpty   = 1_000 // elements of lists that are nothing but a dash, likewise
 	maxAnchors = 1_000
 	maxAliases = 10_000 // resolved while reading: what an alias in an alias may multiply to
 	// maxRead bounds the values that are read beyond those that the file has tokens for: what aliases of long lists, each
@@ -62,16 +62,13 @@ func ReadFile(path, name string) (*Document, []byte, error) {
 	return Parse(name, content), content, nil
 }
 
-// Parse parses content, which faults name as file. A document that cannot be parsed has one fault and an absent root.
+// Parse parses content, which faults name as file. A document that cannot be parsed has one fault and an absent root; so has
+// one whose text takes more than it may, at most 8 MiB, in lines of at most 16 KiB.
 func Parse(file string, content []byte) *Document {
 	d := &Document{file: file, anchors: map[string]*ast.AnchorNode{}}
-	if len(content) > MaxBytes {
-		d.add(rule.Source{File: file}, "", "", fmt.Sprintf("is too large: want at most %d bytes", MaxBytes))
-		return d
-	}
 	content = bytes.TrimPrefix(content, []byte("\ufeff")) // editors of some systems write a byte order mark
-	tokens := lexer.Tokenize(string(content))
-	if !d.bounded(tokens) || !d.single(tokens) {
+	tokens, ok := d.tokens(content)
+	if !ok || !d.bounded(tokens) || !d.single(tokens) {
 		return d
 	}
 	d.room = len(tokens) + maxRead
@@ -127,12 +124,19 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 
 // bounded checks what has to hold before the parser may recurse into the tokens.
 func (d *Document) bounded(tokens token.Tokens) bool {
-	flow, anchors, line := 0, 0, 0
+	flow, anchors, line, empty := 0, 0, 0, 0
+	dash := false               // the token before was one
 	begins := false             // the token before began its line
 	column := 0                 // of the token before
 	var keys [maxColumn + 1]int // of the mapping at hand, by the column that its keys begin in
 	for _, tk := range tokens {
 		at := rule.Source{File: d.file, Line: tk.Position.Line, Column: tk.Position.Column}
+		if dash && at.Line != line && at.Column <= column {
+			if empty++; empty > maxEmpty {
+				d.add(at, "", "", fmt.Sprintf("has too many empty elements before it: want at most %d", maxEmpty))
+				return false
+			}
+		}
 		nests := false
 		switch tk.Type {
 		case token.SequenceStartType, token.MappingStartType:
@@ -148,16 +152,16 @@ func (d *Document) bounded(tokens token.Tokens) bool {
 			nests = at.Column > maxColumn
 			if tk.Type == token.SequenceEntryType {
 				clear(keys[min(at.Column+1, len(keys)):]) // a new element
+			} else if flow == 0 && !nests && !d.another(&keys, at.Column, at) {
+				return false
 			}
 		case token.MappingValueType: // the colon of a key that stands before it
-			if nests = flow == 0 && begins && column > maxColumn; flow == 0 && column <= maxColumn {
-				clear(keys[column+1:])
-				if keys[column]++; keys[column] > maxKeys {
-					d.add(at, "", "", fmt.Sprintf("has too many fields in one mapping: want at most %d", maxKeys))
-					return false
-				}
+			nests = flow == 0 && begins && column > maxColumn
+			if flow == 0 && column <= maxColumn && !d.another(&keys, column, at) {
+				return false
 			}
 		}
+		dash = tk.Type == token.SequenceEntryType
 		begins, line, column = at.Line != line, at.Line, at.Column
 		if flow > maxDepth || nests {
 			d.add(at, "", "", fmt.Sprintf("nests too deep: want at most %d levels, indented by at most %d", maxDepth, maxColumn))
@@ -169,6 +173,17 @@ func (d *Document) bounded(tokens token.Tokens) bool {
 		}
 	}
 	return true
+}
+
+// another counts a key that begins in a column, which ends the mappings of the columns behind it; false, with a fault, for one
+// too many.
+func (d *Document) another(keys *[maxColumn + 1]int, column int, at rule.Source) bool {
+	clear(keys[column+1:])
+	if keys[column]++; keys[column] <= maxKeys {
+		return true
+	}
+	d.add(at, "", "", fmt.Sprintf("has too many fields in one mapping: want at most %d", maxKeys))
+	return false
 }
 
 // syntax records an error of the YAML parser, as one line with its position.

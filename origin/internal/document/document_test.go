@@ -103,15 +103,23 @@ func TestWhatIsNoDocumentIsOneLineWithItsPlace(t *testing.T) {
 		"inner: {<<: {a: 1}}\n":          "inner.<<: is unknown",
 		"list: &l [*l]\n":                "want a single value",
 		"inner: &i\n  a: *i\n":           "want a single value",
-		strings.Repeat("[", 200_000):     "nests too deep",
-		strings.Repeat("{a: ", 20_000):   "nests too deep",
-		strings.Repeat("- ", 20_000):     "nests too deep",
-		strings.Repeat("? ", 20_000):     "nests too deep",
+		strings.Repeat("[", 16_000):      "nests too deep",
+		strings.Repeat("{a: ", 4_000):    "nests too deep",
+		strings.Repeat("- ", 8_000):      "nests too deep",
+		strings.Repeat("? ", 8_000):      "nests too deep",
 		strings.Repeat("a: 1\n", 20_000): "f.yaml:1001:2: has too many fields in one mapping: want at most 1000",
 		"inner:\n" + strings.Repeat("  ? a\n  : 1\n", 20_000): "too many fields",
-		strings.Repeat("&a ", 20_000):                         "too many anchors",
-		strings.Repeat("!t ", 20_000):                         "tags and directives are not allowed",
-		strings.Repeat("x", 64<<20) + "x":                     "f.yaml: is too large: want at most 67108864 bytes",
+		strings.Repeat("&a ", 5_000):                          "too many anchors",
+		strings.Repeat("!t ", 5_000):                          "tags and directives are not allowed",
+		strings.Repeat("x\n", 4<<20) + "x":                    "f.yaml: is too large: want at most 8388608 bytes",
+		"list: [" + strings.Repeat("a,", 100_000) + "]\n":     "f.yaml:1: is too long a line: want at most 16384 bytes",
+		"name: |\n  x\n" + strings.Repeat("\n", 200_000):      "f.yaml:103: is one blank line too many: want at most 100 in a row",
+		"name: |\n  x\n" + strings.Repeat("\r", 200_000):      "f.yaml:103: is one blank line too many",
+		"name: >\n  x\n" + strings.Repeat(" \t\n", 70_000):    "f.yaml:103: is one blank line too many",
+		"list:\n" + strings.Repeat("-\n", 100_000):            "f.yaml:1003:1: has too many empty elements",
+		"list:\n" + strings.Repeat("- -\n", 100_000):          "too many empty elements",
+		strings.Repeat("? a\n", 100_000):                      "f.yaml:1001:1: has too many fields in one mapping",
+		"list: [\n" + strings.Repeat("a,b,c,d,\n", 130_000):   "f.yaml: holds too much: want at most 1000000 names",
 	} {
 		_, faults := read(text)
 		shown := text[:min(len(text), 40)]
@@ -171,7 +179,7 @@ func TestAliasesStandForTheirAnchorsWithinABound(t *testing.T) {
 }
 
 func TestAHopelessFileDoesNotFloodTheTerminal(t *testing.T) {
-	_, faults := read("{" + strings.Repeat("x: 1, ", 5_000) + "}")
+	_, faults := read("{" + strings.Repeat("x: 1,\n ", 5_000) + "}")
 	if len(faults) != 101 || !strings.HasSuffix(faults[100], "and 4900 more") {
 		t.Errorf("%d faults, the last %q", len(faults), faults[len(faults)-1])
 	}

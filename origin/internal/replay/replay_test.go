@@ -352,11 +352,11 @@ func TestALineFarAheadChangesNothingForTheOthers(t *testing.T) {
 func TestMadeUpMethodsShareACounter(t *testing.T) {
 	set := model(t, "rules:\n- {name: a, where: origin, by: [endpoint], match: {paths: [/a]}, limit: 2/1m}\n")
 	lines := ""
-	for _, method := range []string{"GET", "X", "Y", "Z", "get", "POST"} {
+	for _, method := range []string{"GET", "X", "Y", "Z", "purge", "get", "POST"} {
 		lines += fmt.Sprintf(`{"t":1,"method":%q,"path":"/a"}`+"\n", method)
 	}
 	if _, summary := play(t, set, lines, replay.Options{}); summary.Refused != 2 {
-		t.Errorf("%d refused, want Z and get", summary.Refused)
+		t.Errorf("%d refused, want Z and purge", summary.Refused)
 	}
 }
 
