@@ -85,7 +85,9 @@ func (r *reader) entry(values [len(entryFields)]value, fault func(field int, wan
 	if !values[id].present {
 		fault(id, "is missing: "+ErrName.Error())
 	}
-	if first, taken := r.ids[e.ID]; taken && e.ID != "" {
+	if isKey(e.ID) {
+		fault(id, errIsKey.Error())
+	} else if first, taken := r.ids[e.ID]; taken && e.ID != "" {
 		p := r.places[first]
 		fault(id, "is taken by the key at "+rule.Source{File: r.name, Line: int(p.idLine), Column: int(p.idColumn)}.String())
 	} else {

@@ -72,6 +72,11 @@ const wholeYAML = 1 << 20
 
 // Read reads content as it comes, which faults name as name. The error is a [rule.Faults], or content's own.
 func Read(name string, content io.Reader) (*File, error) {
+	f, err := read(name, content)
+	return f, masked(err)
+}
+
+func read(name string, content io.Reader) (*File, error) {
 	begin, err := io.ReadAll(io.LimitReader(content, wholeYAML+1))
 	if err != nil {
 		return nil, err

@@ -129,6 +129,48 @@ func TestBrokenFilesTellEveryFault(t *testing.T) {
 	}
 }
 
+// A key that somebody put where its hash or its name belongs is not to stand in the log.
+func TestNoMessageShowsAKey(t *testing.T) {
+	f, err := keys.New(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := keyfilter.Format{Prefix: "acme_"}
+	for _, secret := range []string{must(f.Format.New(rand.Reader)), must(own.New(rand.Reader)), "sk_live_4eC39HqLyjWDarjtT1zdp7dc"} {
+		head := "version: 1\nprefix: acme_\nhash-key: \"" + strings.Repeat("0", 32) + "\"\nkeys:\n"
+		hashes := "  sha256: " + strings.Repeat("a", 64) + "\n  edge-hash: " + strings.Repeat("1", 16) + "\n"
+		for _, text := range []string{
+			head + "- id: a\n  sha256: " + secret + "\n  edge-hash: " + secret + "\n",
+			head + "- " + secret + "\n",
+			head + "- key: " + secret + "\n",
+			head + secret + ": x\n",
+			strings.Replace(head, "hash-key: ", "hash-key: "+secret+" # ", 1) + "- id: a\n" + hashes,
+			head + "- id: " + secret + "\n" + hashes,
+		} {
+			for _, text := range []string{text, text + strings.Repeat("# more\n", 200_000)} { // read as YAML, read by line
+				_, err := keys.Parse("k", []byte(text))
+				if err == nil && strings.HasPrefix(secret, "sk_") {
+					continue // a name as any other, for all that can be told
+				}
+				if err == nil || strings.Contains(err.Error(), secret[:12]) {
+					t.Errorf("%.200q: %v", text, err)
+				}
+			}
+		}
+		err := f.Append(keys.Entry{Key: keys.Key{ID: secret}})
+		if !strings.HasPrefix(secret, "sk_") && (err == nil || strings.Contains(err.Error(), secret)) {
+			t.Errorf("as a name: %v", err)
+		}
+	}
+}
+
+func must(text string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
 func TestALookupAllocatesNothing(t *testing.T) {
 	f, err := keys.New(rand.Reader)
 	if err != nil {

@@ -30,6 +30,9 @@ func (f *File) Issue(random io.Reader, who Key, created time.Time) (text string,
 
 // Append adds an entry. The error tells which of its fields is wrong or taken.
 func (f *File) Append(e Entry) error {
+	if isKey(e.ID) {
+		return fmt.Errorf("id %w", errIsKey)
+	}
 	if err := CheckName(e.ID); err != nil {
 		return fmt.Errorf("id %q: %w", e.ID, err)
 	}
