@@ -177,6 +177,10 @@ func roundTrips(t *testing.T, c *valkeytest.Cluster) {
 			t.Errorf("charge %d of a refused check: %+v", i, o[i])
 		}
 	}
+	// What it counted may have been about to be given back: it is remembered for one emission interval, of a longer wait.
+	if interval := charges[2].Limit.Window / 2; o[2].AskAgain != interval || o[2].Decision.RetryAfter <= interval {
+		t.Errorf("refused for %d µs, to be remembered for %d, want %d", o[2].Decision.RetryAfter, o[2].AskAgain, interval)
+	}
 	for i, charge := range charges {
 		if n := used(t, s, charge); n != 2 {
 			t.Errorf("after two admitted checks and a refused one counter %d holds %d", i, n)
@@ -212,7 +216,8 @@ func askedAgainSoon(t *testing.T, c *valkeytest.Cluster) {
 	if o := take(t, s, -1, charges...); o[2].Decision.RetryAfter <= 50*limit.Hour || o[2].AskAgain != 50*limit.Hour {
 		t.Errorf("refused: %+v", o[2])
 	}
-	if o := take(t, s, -1, charges[2]); o[0].AskAgain != o[0].Decision.RetryAfter || o[0].AskAgain <= 50*limit.Hour {
+	// What one slot alone is asked may count a charge of a call over several.
+	if o := take(t, s, -1, charges[2]); o[0].Decision.RetryAfter <= 50*limit.Hour || o[0].AskAgain != 50*limit.Hour {
 		t.Errorf("refused by one slot: %+v", o[0])
 	}
 	charges[2].Cost = 3

@@ -116,7 +116,7 @@ func (e *entry) outcome(kept bool) limiter.Outcome {
 	case e.status != limiter.Admitted && e.status != limiter.Refused:
 	case !kept:
 		o.Decision = e.peek(now)
-		o.AskAgain = askAgain(c.Limit, o.Decision)
+		o.AskAgain = askAgain(c.Limit, wait(o.Decision))
 	default:
 		o.Charged, o.Made = true, e.held == 0 && e.previous == 0
 		if e.sliding() {
@@ -128,22 +128,22 @@ func (e *entry) outcome(kept bool) limiter.Outcome {
 			next, o.Decision = limit.FixedWindow{Start: e.start, Used: e.held}.Take(c.Limit, now, e.cost, c.Offset)
 			o.Next = next.Peek(c.Limit, now, 1, c.Offset)
 		}
-		o.AskAgain = askAgain(c.Limit, o.Next)
+		o.AskAgain = askAgain(c.Limit, wait(o.Next))
 	}
 	return o
 }
 
-// askAgain is how long a refusal may be answered from memory, as [soon] says.
-func askAgain(l limit.Limit, d limit.Decision) limit.Micros {
+// wait is what a decision tells to wait for; 0 of one that admits.
+func wait(d limit.Decision) limit.Micros {
 	if d.Allowed {
-		return d.RetryAfter
+		return 0
 	}
-	return soon(l, d.RetryAfter)
+	return d.RetryAfter
 }
 
-// soon is the wait that a refusal tells, but no longer than one emission interval, since what it counted may be a charge that
-// is being given back. One that never ends is due to no charge.
-func soon(l limit.Limit, wait limit.Micros) limit.Micros {
+// askAgain is how long a refusal that tells to wait may be answered from memory where it may have counted a charge that is
+// being given back: that wait, but no longer than one emission interval. One that never ends is due to no charge.
+func askAgain(l limit.Limit, wait limit.Micros) limit.Micros {
 	if wait == limit.Never || l.Count == 0 {
 		return wait
 	}

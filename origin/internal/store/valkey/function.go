@@ -63,8 +63,8 @@ func (g *group) readTake(s *Store) (again bool, err error) {
 	return true, nil
 }
 
-// settle makes the call's outcomes of the groups'. With a refusal it has the others give back what they charged. Counters of
-// several slots may hold what others like this call are about to have given back.
+// settle makes the call's outcomes of the groups'. With a refusal it has the others give back what they charged: so in a
+// cluster any counter may hold charges for a moment that are none.
 func (f *functions) settle(ctx context.Context, c *limiter.Call, groups []*group) error {
 	lost, refused := 0, false
 	for _, g := range groups {
@@ -89,8 +89,8 @@ func (f *functions) settle(ctx context.Context, c *limiter.Call, groups []*group
 	}
 	for _, g := range groups {
 		for i, o := range g.outcomes {
-			if len(groups) > 1 {
-				o.AskAgain = soon(g.charges[i].Limit, o.AskAgain)
+			if f.s.options.Cluster {
+				o.AskAgain = askAgain(g.charges[i].Limit, o.AskAgain)
 			}
 			c.Outcomes[g.at(i)] = o
 		}
