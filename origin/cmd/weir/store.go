@@ -66,7 +66,7 @@ Valkey tells.`,
 				return startError(err)
 			}
 			if c.Store.Valkey == nil {
-				return exitError{configCode, fmt.Errorf("%s: %s keeps counters in memory, where no library is: want store.url to be valkey://...", title(cmd), file)}
+				return exitError{configCode, fmt.Errorf("%s: %s keeps counters in memory, where no library is: want store.url: valkey://HOST:PORT", title(cmd), file)}
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), upkeepPatience)
 			defer cancel()
