@@ -168,6 +168,7 @@ func newCountersResetCommand() *cobra.Command {
 		Long: `Make one counter of a caller one that was never used, its penalty included, at all origins of the store.
 
 The origin that is asked writes one line for the audit to its log: audit, action, rule, principal_hash, reason, author.
+An edge that was told of the refusal goes on with it for as long as it was told, 30 s at most.
 A rule by endpoint has a counter for each: --method and --pattern name one, as show does.`,
 		Example: `  weir counters reset --rule per-key --key-id acme-prod --by alice --reason 'ticket 4711: their job ran twice'
   weir counters reset --rule search --address 192.0.2.7 --method GET --pattern '/search/**' --by bob --reason 'load test'`,
