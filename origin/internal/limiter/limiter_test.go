@@ -325,6 +325,14 @@ func TestAChangedLimitAppliesAtTheNextCall(t *testing.T) {
 	if v.Allowed || v.Views[0].Decision.Remaining != 0 || v.Views[0].Decision.Limit != 5 {
 		t.Errorf("after lowering to 5: %+v", v.Views)
 	}
+	calls := w.calls
+	if w.get(key("a", ""), "/"); w.calls != calls {
+		t.Error("a remembered refusal asked the store")
+	}
+	w.limiter.Use(w.limiter.Release()) // the same limits once more: nobody knows what else has changed
+	if w.get(key("a", ""), "/"); w.calls != calls+1 {
+		t.Error("a refusal is remembered over a release")
+	}
 	w.limiter.Use(release(t, "version: 1\nrules:\n- {name: r, where: origin, by: [key], limit: 5/2h}\n"))
 	if n := w.admitted(20, key("a", ""), "/"); n != 5 {
 		t.Errorf("a new window begins with a new counter: %d of 5", n)
