@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -262,4 +263,24 @@ func TestAnHTTP2ClientIsToldToGoAway(t *testing.T) {
 		t.Error(err)
 	}
 	close(p.ended)
+}
+
+// net/http would answer it itself, past every rule.
+func TestARequestForTheWholeServerIsRefused(t *testing.T) {
+	p := start(t, settings(t, ""))
+	for _, door := range []string{"gateway", "admin"} {
+		conn, err := net.Dial("tcp", p.server.Address(door))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != 400 {
+			t.Errorf("%s: %d", door, resp.StatusCode)
+		}
+	}
 }

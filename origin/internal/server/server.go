@@ -211,7 +211,8 @@ func (s *Server) listen(name, address string, handler http.Handler, serving *tls
 	protocols.SetUnencryptedHTTP2(serving == nil)
 	s.doors = append(s.doors, door{name, l, &http.Server{
 		Handler: handler, Protocols: protocols, ReadHeaderTimeout: requestHeadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, TLSConfig: serving,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do to their connections
+		DisableGeneralOptionsHandler: true,                                                // OPTIONS * is refused by the handlers: net/http would answer it uncounted
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // what clients do to their connections
 	}, drain})
 	return nil
 }
