@@ -31,6 +31,9 @@ const (
 	DefaultHeld = 1_000
 	// DefaultMaxHold is how long one waits at most: what waits for longer has been given up by most clients.
 	DefaultMaxHold = 30 * limit.Second
+	// DefaultStallTime is what other proxies allow: a client that goes on with its body at the rate of a byte now and then
+	// would keep a place of the requests in flight for ever.
+	DefaultStallTime = time.Minute
 )
 
 // overloadRetry is the wait told to a request over a bound.
@@ -53,6 +56,8 @@ type Options struct {
 	MaxHold   limit.Micros
 	// UpstreamTimeout bounds the wait for the head of the API's answer.
 	UpstreamTimeout time.Duration
+	// StallTime is how long a client may send nothing of a body that it has begun, but of a gRPC stream.
+	StallTime time.Duration
 }
 
 // Gateway is an [http.Handler].
@@ -87,6 +92,7 @@ func New(o Options) *Gateway {
 	o.Held = cmp.Or(o.Held, DefaultHeld)
 	o.MaxHold = cmp.Or(o.MaxHold, DefaultMaxHold)
 	o.UpstreamTimeout = cmp.Or(o.UpstreamTimeout, defaultHeaderTimeout)
+	o.StallTime = cmp.Or(o.StallTime, DefaultStallTime)
 	g := &Gateway{
 		o: o, api: newAPI(o.UpstreamTimeout), edges: newEdgeNames(o.EdgeNames),
 		requests: make(room, o.InFlight), held: make(room, o.Held), tunnels: newTunnels(o.Tunnels, o.Metrics.Tunnels), wait: waitFor,

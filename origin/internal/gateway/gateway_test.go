@@ -97,6 +97,7 @@ type settings struct {
 	tunnels  int
 	held     int
 	timeout  time.Duration
+	stall    time.Duration
 	jitter   limit.Micros
 	upstream string // instead of the API
 }
@@ -159,7 +160,7 @@ func newStand(t testing.TB, s settings) *stand {
 			return s.trusted != "" && netip.MustParsePrefix(s.trusted).Contains(p)
 		}},
 		Limiter: st.limiter, Metrics: st.metrics, Log: log,
-		InFlight: s.inFlight, Tunnels: s.tunnels, Held: s.held, UpstreamTimeout: s.timeout,
+		InFlight: s.inFlight, Tunnels: s.tunnels, Held: s.held, UpstreamTimeout: s.timeout, StallTime: s.stall,
 	})
 	t.Cleanup(g.Close)
 	st.gateway = g

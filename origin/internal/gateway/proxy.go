@@ -7,7 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/header"
@@ -48,15 +49,18 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, p *passage) {
 		}
 	}
 	out := r.WithContext(ctx)
+	p.answer.ResponseWriter = w
 	if r.Body != nil && r.Body != http.NoBody {
 		p.body.ReadCloser, p.body.of = r.Body, p
+		if !p.upgrade && !callsGRPC(r) { // whose streams may be silent for as long as they like
+			p.body.stall = g.o.StallTime
+		}
 		defer p.body.Close()
 	}
 	if !p.upgrade && r.Header["Upgrade"] != nil {
 		out.Header = r.Header.Clone()
 		out.Header.Del("Upgrade")
 	}
-	p.answer.ResponseWriter = w
 	g.proxy.ServeHTTP(&p.answer, out)
 	strip(w.Header()) // what came in trailers
 }
@@ -70,33 +74,71 @@ func passageOf(r *http.Request) *passage {
 // body is a client's body on its way to the API.
 type body struct {
 	io.ReadCloser
-	of     *passage
-	broken atomic.Bool // it could not be read: then the API is not to blame
-	closed atomic.Bool
+	of    *passage
+	stall time.Duration // how long the client may send nothing of it; 0: for as long as it likes
+
+	mu     sync.Mutex // so that no deadline is set once the server has the connection back
+	until  time.Time  // the deadline of the read at hand, or of the one that failed; zero for none
+	broken bool       // it could not be read: then the API is not to blame
+	closed bool
 }
 
 // Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
-	if b.closed.Load() {
+	if !b.wait(b.stall) {
 		return 0, http.ErrBodyReadAfterClose // the server's side of it is about to go, or gone
 	}
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == nil:
-	case errors.Is(err, io.EOF):
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.mu.Lock()
+		b.broken = b.broken || !b.closed
+		b.mu.Unlock()
+		return n, err
+	}
+	b.wait(0)
+	if err != nil {
 		// Here, since whoever reads the body sends the trailers next.
 		fillTrailers(b.of.out, b.of.in.Trailer)
-	case !b.closed.Load():
-		b.broken.Store(true)
 	}
 	return n, err
+}
+
+// wait bounds how long reading may wait, 0 for not at all; false if the body is closed.
+func (b *body) wait(most time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.stall == 0 {
+		return !b.closed
+	}
+	b.until = time.Time{}
+	if most > 0 {
+		b.until = time.Now().Add(most)
+	}
+	// A connection without deadlines is a test's.
+	_ = http.NewResponseController(b.of.answer.ResponseWriter).SetReadDeadline(b.until)
+	return true
+}
+
+// failed tells whether the body could not be read. A connection's deadline ends its requests before the read returns that
+// it has ended, so that this must not wait for it.
+func (b *body) failed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = b.broken || !b.until.IsZero() && time.Now().After(b.until)
+	return b.broken
 }
 
 // Close ends what reads the body. An API that ends a stream of both directions first would be waited for otherwise until
 // the client has ended its own, which waits for the API's last word. Only HTTP/2 has such streams; over HTTP/1.1 closing
 // waits for what is read.
 func (b *body) Close() error {
-	if !b.closed.Swap(true) && b.of.in.ProtoMajor == 2 {
+	b.failed() // said now, since it is not to be seen once the deadline is lifted
+	b.wait(0)
+	b.mu.Lock()
+	was := b.closed
+	b.closed = true
+	b.mu.Unlock()
+	if !was && b.of.in.ProtoMajor == 2 {
 		return b.ReadCloser.Close()
 	}
 	return nil
@@ -181,11 +223,11 @@ func class(status int) int {
 func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	p := passageOf(r)
 	switch {
+	case p != nil && p.body.failed():
+		refuse(w, r, header.Problem{Code: header.BadRequest, Field: "body"}) // or the client went away in the middle of it
+		return
 	case r.Context().Err() != nil:
 		w.WriteHeader(statusClientGone)
-		return
-	case p != nil && p.body.broken.Load():
-		refuse(w, r, header.Problem{Code: header.BadRequest, Field: "body"}) // or the client went away in the middle of it
 		return
 	}
 	code := header.UpstreamDown

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -59,5 +60,65 @@ func TestABadRequestNamesItsField(t *testing.T) {
 		if text := s.whole(request); !strings.HasPrefix(text, "HTTP/1.1 400") || !strings.Contains(text, `"field":"`+field+`"`) {
 			t.Errorf("%s: %s", field, text)
 		}
+	}
+}
+
+// A client that begins a body and sends no more of it would keep its place among the requests in flight for ever.
+func TestABodyThatStallsIsGivenUp(t *testing.T) {
+	s := start(t, settings{rules: manyPerHour, stall: 20 * time.Millisecond, inFlight: 1}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	for name, client := range map[string]*http.Client{"HTTP/1.1": s.client, "HTTP/2": h2cClient(t)} {
+		url := s.url
+		if name == "HTTP/2" {
+			url = h2c(t, s.gateway)
+		}
+		begun, rest := io.Pipe()
+		go func() { _, _ = rest.Write([]byte("some")) }()
+		resp, err := client.Post(url, "text/plain", begun)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if resp.Body.Close(); resp.StatusCode != 400 {
+			t.Errorf("%s: %d", name, resp.StatusCode)
+		}
+		rest.Close()
+		s.quiet(name)
+		// A connection that goes on after a body is not cut off by what was left of its deadline.
+		for range 3 {
+			resp, err := client.Post(url, "text/plain", strings.NewReader("whole"))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if resp.Body.Close(); resp.StatusCode != 200 {
+				t.Errorf("%s, afterwards: %d", name, resp.StatusCode)
+			}
+		}
+	}
+}
+
+// A body is given up for its pauses, not for its length; and once it is whole, the API may take its time.
+func TestABodyThatGoesOnIsNotGivenUp(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	s := start(t, settings{rules: manyPerHour, stall: stall}, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		<-time.After(2 * stall)
+		_, _ = w.Write(b)
+	})
+	begun, rest := io.Pipe()
+	go func() {
+		for range 6 {
+			_, _ = rest.Write([]byte("x"))
+			<-time.After(stall / 3)
+		}
+		rest.Close()
+	}()
+	resp, err := s.client.Post(s.url, "text/plain", begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(b) != "xxxxxx" {
+		t.Errorf("%d %q %v", resp.StatusCode, b, err)
 	}
 }
