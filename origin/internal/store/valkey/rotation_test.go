@@ -62,6 +62,7 @@ func TestConformanceWhileASecretIsReplaced(t *testing.T) {
 		t.Run("commands, "+when, func(t *testing.T) {
 			s, c := openCommands(t, Options{Addrs: []string{server.Addr}, SwitchAt: switchAt})
 			now := c.fixed(0)
+			c.spare = madeUpSpare
 			all := suite(func(*testing.T) (*Store, *atomic.Int64) { server.Flush(); return s, now },
 				func() map[string]string { return contents(server) })
 			opened := all.Open

@@ -33,9 +33,10 @@ func (n *node) watch(ctx context.Context) {
 			wait = probeEvery
 		}
 		if ctx.Err() == nil {
-			n.s.tell(&told, n.addr, "store does not answer: rules answer by their on-store-failure until it does", err)
 			n.up.Store(err == nil)
 			n.s.upChanged()
+			// Told last: who reads it finds the store as it says.
+			n.s.tell(&told, n.addr, "store does not answer: rules answer by their on-store-failure until it does", err)
 			if err != nil {
 				n.s.refreshSoon() // another may have taken its place
 			}
