@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -196,11 +197,45 @@ rules:
 			}
 		}
 	}
+	// What stands before a part, in the middle of one: its kind and the length of nothing.
+	for kind := range byte(8) {
+		between := string([]byte{kind, 0, 0, 0, 0})
+		if w.admitted(1, key("y"+between+"z", "x"), "/") != 1 || w.admitted(1, key("z", "x"+between+"y"), "/") != 1 {
+			t.Errorf("kind %d: a tenant and a key run into each other", kind)
+		}
+	}
 	w.get(key("z", "z"), "/a/x")
 	for _, c := range w.seen {
 		if text := string(c[:]); strings.ContainsAny(text, "\n\x00") || len(text) != limiter.CounterSize || !strings.HasPrefix(text, "w1:{") || strings.Contains(text, "z:z") {
 			t.Errorf("counter name %q", text)
 		}
+	}
+}
+
+// A cluster keeps a caller's counters in one slot, which is one step, if their rules have the same first part.
+func TestCountersWhoseFirstPartIsAlikeShareASlot(t *testing.T) {
+	w := newWorld(t, `
+version: 1
+rules:
+- {name: k, where: origin, by: [key], limit: 100/1h}
+- {name: e, where: origin, by: [key, endpoint], match: {paths: [/a, /b]}, limit: 100/1h}
+- {name: t, where: origin, by: [key, tenant], algorithm: gcra, limit: 100/1m}
+`)
+	slots := map[string]bool{}
+	for i := range 100 {
+		own := map[string]bool{}
+		for _, path := range []string{"/a", "/b"} {
+			for _, c := range w.counters(key(fmt.Sprint(i), "t"), path) {
+				own[string(c[:10])] = true
+			}
+		}
+		if len(own) != 1 {
+			t.Errorf("key %d: counters in slots %v", i, own)
+		}
+		maps.Copy(slots, own)
+	}
+	if len(slots) < 95 {
+		t.Errorf("100 keys share %d slots", len(slots))
 	}
 }
 

@@ -1,11 +1,13 @@
 package limiter_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -75,5 +77,22 @@ func TestCallsThatComeNearALimitAreCounted(t *testing.T) {
 	w.admitted(5, key("a", ""), "/")
 	if n := near(); n != 2 {
 		t.Errorf("%v calls of the last two are near the limit", n)
+	}
+}
+
+// Those who share a counter for want of one of their own must not bear the penalty of one of them.
+func TestASharedCounterHasNoPenalty(t *testing.T) {
+	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [address], limit: 1/1h, penalty: {after: 1, ceiling: 1m, decay: 10s}}\n")
+	w.hang = memory.New(1_000_000, nil)
+	for i := range 750 { // the room that single callers have
+		w.get(from(fmt.Sprintf("10.1.%d.%d", i/250, i%250)), "/")
+	}
+	w.admitted(50, from("192.0.2.1"), "/")
+	if n := testutil.ToFloat64(w.metrics.Rule("r").Penalties); n != 0 {
+		t.Errorf("%v penalties of a network", n)
+	}
+	w.admitted(50, from("10.1.0.1"), "/")
+	if n := testutil.ToFloat64(w.metrics.Rule("r").Penalties); n == 0 {
+		t.Error("no penalty of one caller")
 	}
 }

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -146,6 +147,25 @@ rules:
 	w.with(a, func(r *limiter.Request) { r.ID, r.Path = "x", "/b" })
 	if n := w.left(a); n != 10-1-4-1 {
 		t.Errorf("%d left after calls of 1, 4 and 1 under one id", n)
+	}
+	// As many charges of the same cost, of another principal; the same principal, of another caller.
+	w = newWorld(t, `
+version: 1
+rules:
+- {name: r, where: origin, by: [tenant, endpoint], match: {paths: [/b, /c]}, limit: 10/1h}
+`)
+	for _, call := range []struct {
+		caller identity.Caller
+		path   string
+	}{{key("a", "t"), "/b"}, {key("a", "t"), "/c"}, {key("b", "t"), "/b"}, {key("a", "u"), "/b"}, {key("a", "t"), "/b"}} {
+		w.with(call.caller, func(r *limiter.Request) { r.ID, r.Path = "x", call.path })
+	}
+	for call, want := range map[string]int64{"t /b": 8, "t /c": 9, "u /b": 9} {
+		tenant, path, _ := strings.Cut(call, " ")
+		v := w.check(limiter.Request{Caller: key("c", tenant), Method: "GET", Path: path, Peek: true})
+		if n := v.Views[0].Decision.Remaining; n != want {
+			t.Errorf("%s: %d left, want %d", call, n, want)
+		}
 	}
 }
 
