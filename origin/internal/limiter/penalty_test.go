@@ -82,7 +82,7 @@ func TestCallsThatComeNearALimitAreCounted(t *testing.T) {
 
 // Those who share a counter for want of one of their own must not bear the penalty of one of them.
 func TestASharedCounterHasNoPenalty(t *testing.T) {
-	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [address], limit: 1/1h, penalty: {after: 1, ceiling: 1m, decay: 10s}}\n")
+	w := newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [address], algorithm: token-bucket, limit: 3600/1h, burst: 1, penalty: {after: 1, ceiling: 1m, decay: 10s}}\n")
 	w.hang = memory.New(1_000_000, nil)
 	for i := range 750 { // the room that single callers have
 		w.get(from(fmt.Sprintf("10.1.%d.%d", i/250, i%250)), "/")
