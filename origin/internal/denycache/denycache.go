@@ -162,6 +162,17 @@ func (c *Cache[K]) Refuses(key K, by limit.Limit, cost int64, now limit.Micros) 
 	return refused
 }
 
+// Stands is the decision for a call of that cost by a limit at now as long as the store's last refusal told to wait, past the
+// opening too: for when the store cannot be asked again. It ends where the store admitted a call meanwhile that left room for
+// this one, and changes nothing.
+func (c *Cache[K]) Stands(key K, by limit.Limit, cost int64, now limit.Micros) (d limit.Decision, stands bool) {
+	e, ok := c.entries.GetIfPresent(key)
+	if !ok {
+		return d, false
+	}
+	return e.stands(by, cost, now)
+}
+
 // CleanUp does the eviction that is due, which otherwise happens in the background of later calls.
 func (c *Cache[K]) CleanUp() { c.entries.CleanUp() }
 

@@ -45,6 +45,16 @@ func (e *entry) refuses(by limit.Limit, cost int64, now limit.Micros) (d limit.D
 	return e.decision(r, now.Until(r.frees), now, min(e.room.Load(), cost-1)), true
 }
 
+// stands is like refuses, until the refusal frees, but for what the store has left since.
+func (e *entry) stands(by limit.Limit, cost int64, now limit.Micros) (d limit.Decision, stands bool) {
+	r := e.refusal.Load()
+	room := e.room.Load()
+	if cost < r.cost || now >= r.frees || !r.standsFor(by) || room >= cost {
+		return d, false
+	}
+	return e.decision(r, now.Until(r.frees), now, room), true
+}
+
 // between is a refusal for want of a place to ask from, which is worth no wait to speak of but for a cost that had a longer
 // one.
 func (e *entry) between(cost int64, now limit.Micros) limit.Decision {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/weirproject/weir/shared/limit"
-	"github.com/weirproject/weir/shared/rule"
 )
 
 // maxRounds is how often the store is asked again for one call: twice for a wider counter, once for counters that are
@@ -19,7 +18,10 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 		l.reserve(w, now)
 		if err := l.take(ctx, w, now); err != nil {
 			w.enforcedOnly()
-			l.fail(w, now, w.open)
+			for _, i := range w.open {
+				w.outcomes[i] = Outcome{Status: Lost, Err: err}
+			}
+			l.fail(w, p, now, w.open)
 			break
 		}
 		w.enforcedOnly() // shadow rules are answered by now, or not at all
@@ -27,7 +29,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 			break
 		}
 		if rounds == maxRounds && (w.has(Unmade) || w.has(Foreign)) {
-			l.fail(w, now, w.open) // nothing was charged: as if there were no store
+			l.fail(w, p, now, w.open) // nothing was charged: as if there were no store
 			break
 		}
 		if w.has(Unmade) {
@@ -39,14 +41,14 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 		if foreign := w.having(Foreign); len(foreign) > 0 {
 			l.logged.tell(l.o.Log, w, foreign, now)
 			l.o.Metrics.StoreErrors.WithLabelValues("foreign").Add(float64(len(foreign)))
-			l.fail(w, now, foreign)
+			l.fail(w, p, now, foreign)
 			if w.refused() {
 				break
 			}
 			w.reopen() // they pass, so the others are to be charged after all
 			continue
 		}
-		l.fail(w, now, w.having(Lost))
+		l.fail(w, p, now, w.having(Lost))
 		break
 	}
 	if w.refused() {
@@ -222,36 +224,6 @@ func (l *Limiter) widen(w *work, p *plan, now limit.Micros) (refused bool) {
 		}
 	}
 	return refused
-}
-
-// fail answers for charges by the failure modes of their rules; the local ones are taken together.
-func (l *Limiter) fail(w *work, now limit.Micros, indexes []int) {
-	var local []int
-	for _, i := range indexes {
-		w.outcomes[i] = Outcome{Status: Admitted}
-		switch w.rules[i].rule.OnStoreFailure {
-		case rule.Closed:
-			w.answers[i], w.outcomes[i].Status = byClosed, Refused
-		case rule.Open:
-			w.answers[i] = byOpen
-		default:
-			w.answers[i] = byLocal
-			local = append(local, i)
-		}
-	}
-	if len(local) == 0 {
-		return
-	}
-	charges, outcomes := w.pick(local), make([]Outcome, len(local))
-	for i := range charges {
-		charges[i].Existing = false
-	}
-	err := l.o.Fallback.Take(context.Background(), &Call{Now: now, ID: w.id, Charges: charges, Outcomes: outcomes})
-	for k, i := range local {
-		if w.outcomes[i] = outcomes[k]; err != nil { // it is in this process: it always answers
-			w.answers[i], w.outcomes[i] = byClosed, Outcome{Status: Refused}
-		}
-	}
 }
 
 // giveBack refunds what was charged for a call that is refused after all: by a store that lost some of its parts, by the

@@ -59,7 +59,7 @@ func TestNoHintOfACostlierCallOrOfAFallback(t *testing.T) {
 		t.Errorf("a call of the rule's cost that is refused: %+v", v)
 	}
 	w = newWorld(t, "version: 1\nrules:\n- {name: r, where: origin, by: [key], limit: 1/1h}\n")
-	w.store.Inject(fault.Fault{Reason: "busy"})
+	w.store.Inject(fault.Fault{Reason: "unreachable"})
 	w.get(a, "/")
 	if v := w.get(a, "/"); v.Allowed || v.Hint != (limiter.Hint{}) {
 		t.Errorf("the fallback's refusal: %+v", v)

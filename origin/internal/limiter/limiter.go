@@ -29,6 +29,9 @@ type Options struct {
 	Now      func() limit.Micros // anchored wall clock: never steps back
 	// Slot tells which counters Store can charge in one step; nil: all of them.
 	Slot func(*Counter) uint32
+	// Processes is how many processes share the limits, this one included, as far as is known: each falls back to its [Share]
+	// of them. It must be quick. nil: this one alone.
+	Processes func() int64
 	// Announce tells the other processes to [Limiter.Forget] counters; nil: there are none. It must not block.
 	Announce func([]Counter)
 	// RetryJitter spreads the waits that refused callers are told, each by a part of its own: see [header.Jitter]. 0: none.

@@ -192,9 +192,11 @@ func TestWhateverFailsEachAdmittedCallIsChargedOnceAndNoOther(t *testing.T) {
 			}
 			if len(charges) > 0 {
 				some := charges[rapid.IntRange(0, len(charges)-1).Draw(rt, "which")].Counter
-				switch rapid.SampledFrom([]string{"none", "busy", "lost", "all but one lost", "foreign"}).Draw(rt, "fault") {
+				switch rapid.SampledFrom([]string{"none", "unreachable", "busy", "lost", "all but one lost", "foreign"}).Draw(rt, "fault") {
+				case "unreachable":
+					w.store.Inject(fault.Fault{Reason: "unreachable", On: fault.Take})
 				case "busy":
-					w.store.Inject(fault.Fault{Reason: "busy", On: fault.Take})
+					w.store.Inject(fault.Fault{Reason: limiter.Busy, On: fault.Take})
 				case "lost":
 					w.store.Inject(fault.Fault{Lost: func(c limiter.Counter) bool { return c == some }, On: fault.Take})
 				case "all but one lost":

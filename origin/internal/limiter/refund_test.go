@@ -59,7 +59,7 @@ func TestARefundGivesBackWhatWasChargedOnce(t *testing.T) {
 func TestARefundIsOfTheStoreThatCharged(t *testing.T) {
 	w := newWorld(t, tenPerHour)
 	a := key("a", "")
-	w.store.Inject(fault.Fault{Reason: "busy"})
+	w.store.Inject(fault.Fault{Reason: "unreachable"})
 	v := w.with(a, refundable)
 	w.admitted(20, a, "/")
 	if err := w.limiter.Refund(t.Context(), v.Receipt); err != nil {
@@ -70,7 +70,7 @@ func TestARefundIsOfTheStoreThatCharged(t *testing.T) {
 	}
 	w.store.Heal()
 	v = w.with(a, refundable)
-	w.store.Inject(fault.Fault{Reason: "busy", On: fault.Refund})
+	w.store.Inject(fault.Fault{Reason: "unreachable", On: fault.Refund})
 	if err := w.limiter.Refund(t.Context(), v.Receipt); err == nil {
 		t.Error("a refund that failed is told as done")
 	}
@@ -206,7 +206,7 @@ func TestAResetFreesACallerEverywhere(t *testing.T) {
 	if n := w.admitted(9, a, "/"); n != 3 || len(told) != 1 || told[0] != held[0].Counter {
 		t.Errorf("%d of 9 after a reset, told %q", n, told)
 	}
-	w.store.Inject(fault.Fault{Reason: "busy", On: fault.Reset})
+	w.store.Inject(fault.Fault{Reason: "unreachable", On: fault.Reset})
 	if err := w.limiter.Reset(t.Context(), held[0]); err == nil || len(told) != 1 {
 		t.Errorf("a reset that failed: %v, told %q", err, told)
 	}

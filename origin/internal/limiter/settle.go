@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// closedRetry is what a client is told while a rule fails closed: the store is looked for twice a second.
+	// closedRetry is what a client is told while a rule fails closed, or there is no room: the store is looked for twice a
+	// second, and calls that wait for it end by their deadline.
 	closedRetry = limit.Second
 	// longestHint is how long an edge may refuse by a hint: what frees a caller early here, it sees after that.
 	longestHint = 30 * limit.Second
@@ -40,8 +41,13 @@ func (l *Limiter) settle(w *work, p *plan, now limit.Micros, v *Verdict) {
 		}
 	}
 	i := w.shown[v.Deciding]
-	if w.answers[i] == byClosed {
+	switch w.answers[i] {
+	case byClosed:
 		v.Code = header.LimiterUnavailable
+		return
+	case byBusy:
+		v.Code = header.Overloaded
+		l.o.Metrics.Overloaded.Inc()
 		return
 	}
 	v.Code = header.RateLimited
@@ -66,7 +72,7 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 		v.Degraded = true
 		metrics.Count(telemetry.Open, telemetry.Local)
 		return
-	case byClosed:
+	case byClosed, byBusy:
 		p.deny.Leave(c.Counter, w.passes[i])
 		v.Degraded = true
 		metrics.Count(telemetry.Closed, telemetry.Local)

@@ -137,7 +137,7 @@ rules:
 - {name: trial, where: origin, by: [key], limit: 3/1h, mode: shadow, on-store-failure: closed}
 - {name: real, where: origin, by: [key], limit: 5/1h}
 `)
-	w.store.Inject(fault.Fault{Reason: "busy"})
+	w.store.Inject(fault.Fault{Reason: "unreachable"})
 	if n := w.admitted(9, key("a", ""), "/"); n != 5 {
 		t.Errorf("%d of 9 by the fallback at 5/h", n)
 	}

@@ -93,9 +93,13 @@ type Outcome struct {
 
 // StoreError is a failed request to a store.
 type StoreError struct {
-	Reason string // one of a fixed few words, for metrics: deadline, unreachable, busy, stale, answer, open
+	Reason string // one of a fixed few words, for metrics: deadline, unreachable, stale, answer, open, or [Busy]
 	Err    error
 }
+
+// Busy is the reason where a store was not asked since too many calls of this process wait for it already. It is this
+// process that has no room, whatever its store can do.
+const Busy = "busy"
 
 // Error is the cause with the reason.
 func (e *StoreError) Error() string { return fmt.Sprintf("store: %v (%s)", e.Err, e.Reason) }

@@ -53,6 +53,7 @@ const (
 	byLocal
 	byOpen
 	byClosed
+	byBusy    // closed too, since this process has no room for another call that waits
 	elsewhere // a shadow rule that is asked beside the call, or was skipped
 )
 
