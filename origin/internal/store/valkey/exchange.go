@@ -171,6 +171,12 @@ func (t *trip) start(answered func([]valkey.ValkeyResult)) error {
 	if t.done, ok = t.node.breaker.Allow(); !ok {
 		return errOpen
 	}
+	if !t.node.enter() {
+		if t.node.breaker.State() != breaker.Closed {
+			return errOpen // those who have the room wait for a server that fails: this is no overload
+		}
+		return errBusy
+	}
 	for _, p := range t.parts {
 		commands := p.ask(t.node, (*client).B())
 		if p.replies == nil {
@@ -187,9 +193,9 @@ func (t *trip) start(answered func([]valkey.ValkeyResult)) error {
 			t.commands = append(t.commands, commands[i])
 		}
 	}
-	err := t.node.send(*client, t.commands, answered)
-	t.pending = err == nil
-	return err
+	t.pending = true
+	t.node.send(*client, t.commands, answered)
+	return nil
 }
 
 // end gives the parts their replies, or err, and tells the breaker how it went.
@@ -220,8 +226,8 @@ func (t *trip) end(ctx context.Context, err error) {
 		}
 		p.open = p.err == nil && len(p.todo) > 0
 	}
-	if errors.Is(err, context.Canceled) || err != nil && t.node.gone.Load() {
-		result = breaker.Void
+	if errors.Is(err, context.Canceled) || err != nil && (!t.pending || t.node.gone.Load()) {
+		result = breaker.Void // nothing was sent, for want of room, or to nobody: it says nothing about the server
 	} else if err != nil {
 		result = breaker.Failed
 	}

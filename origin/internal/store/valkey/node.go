@@ -85,22 +85,26 @@ var (
 	errBusy         = fmt.Errorf("%d requests are waiting for the server", maxInFlight)
 )
 
-// send sends commands in one go, in a goroutine of its own, and has answered told of all replies. valkey-go minds no
+// enter takes a place among those in flight, for one send; false if there is none.
+func (n *node) enter() bool {
+	select {
+	case n.inFlight <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// send sends commands in one go, by a place that was taken, in a goroutine of its own, and has answered told of all replies. valkey-go minds no
 // deadline while it connects, nor while its queue of 1,024 commands a connection is full, which a server that stopped
 // fills at once: of 6,400 checks with a deadline of 5 ms, 1,236 were held for seconds. The goroutine keeps its place among
 // those in flight until the commands are answered or their connection given up, so that the queue never fills.
-func (n *node) send(client valkey.Client, commands []valkey.Completed, answered func([]valkey.ValkeyResult)) error {
-	select {
-	case n.inFlight <- struct{}{}:
-	default:
-		return errBusy
-	}
+func (n *node) send(client valkey.Client, commands []valkey.Completed, answered func([]valkey.ValkeyResult)) {
 	go func() {
 		replies := client.DoMulti(context.Background(), commands...)
 		<-n.inFlight
 		answered(replies)
 	}()
-	return nil
 }
 
 // now is the server's time.

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirproject/weir/origin/internal/breaker"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 	"github.com/weirproject/weir/shared/limit"
@@ -118,5 +121,50 @@ func TestAStoppedServerHoldsNobodyPastTheDeadline(t *testing.T) {
 	})
 	if used := l.Count - o[0].Decision.Remaining; used != 1 {
 		t.Errorf("calls that were answered by their failure mode were charged all the same: %d used, want 1", used)
+	}
+}
+
+// A process that has no room for another call says nothing about the server: its breaker stays as it is.
+func TestWantOfRoomIsNoFailureOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := valkeytest.Start(t)
+	s, commands := open(t, server.Addr, production)
+	n := s.topology.only
+	ask := func() error {
+		return s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{charge(1, limit.Limit{Count: 10, Window: limit.Hour}, 1)}, Outcomes: make([]limiter.Outcome, 1)})
+	}
+	for range maxInFlight {
+		n.inFlight <- struct{}{}
+	}
+	for range 10 * breaker.MinSample {
+		var failed *limiter.StoreError
+		if err := ask(); !errors.As(err, &failed) || failed.Reason != limiter.Busy {
+			t.Fatalf("%v, want %s", err, limiter.Busy)
+		}
+	}
+	if state := n.breaker.State(); state != breaker.Closed {
+		t.Errorf("the breaker is %v", state)
+	}
+	// A server that fails, on the other hand, is no overload of ours, though those that wait for it have the room.
+	for range breaker.MinSample {
+		if done, ok := n.breaker.Allow(); ok {
+			done(breaker.Failed)
+		}
+	}
+	within(t, "the breaker probes", func() bool { return n.breaker.State() == breaker.Probing })
+	for range 5 {
+		var failed *limiter.StoreError
+		if err := ask(); !errors.As(err, &failed) || failed.Reason != reasonOpen {
+			t.Errorf("while probing: %v, want %s", err, reasonOpen)
+		}
+	}
+	if sent := testutil.ToFloat64(commands.WithLabelValues("fcall")); sent != 0 {
+		t.Errorf("%v calls are counted as sent", sent)
+	}
+	for range maxInFlight {
+		<-n.inFlight
+	}
+	if err := ask(); err != nil || n.breaker.State() != breaker.Closed {
+		t.Errorf("with room again: %v, the breaker is %v", err, n.breaker.State())
 	}
 }

@@ -26,7 +26,7 @@ import (
 const (
 	reasonUnreachable = "unreachable"
 	reasonDeadline    = "deadline"
-	reasonBusy        = "busy"
+	reasonBusy        = limiter.Busy
 	reasonStale       = "stale"
 	reasonAnswer      = "answer"
 	reasonOpen        = "open"
