@@ -150,6 +150,7 @@ func (s *Server) makeLimiter() error {
 	o.Store, o.Fallback = local, local
 	if v := s.config.Store.Valkey; v != nil {
 		s.valkey = valkey.New(s.valkeyOptions(v))
+		o.Processes = s.valkey.Processes
 		o.Store, o.Slot, o.Announce = decorate.Deadline(s.valkey, s.config.Store.Deadline), s.valkey.Slot, s.valkey.Announce
 		if former := s.config.Secrets.Former; former != nil {
 			o.Rotation = &limiter.Rotation{Former: former}

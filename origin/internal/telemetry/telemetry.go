@@ -55,6 +55,7 @@ type Metrics struct {
 	GiveBacks        *prometheus.CounterVec // result
 	BreakerState     *prometheus.GaugeVec   // shard
 	ClockOffset      *prometheus.GaugeVec   // shard
+	LiveProcesses    prometheus.Gauge
 	DenyCacheHits    prometheus.Counter
 	DenyCacheMisses  prometheus.Counter
 	KeysRejected     *prometheus.CounterVec // reason
@@ -101,6 +102,9 @@ func New() *Metrics {
 	m.GiveBacks = counters(m, "weir_store_give_backs_total", "Slots of a cluster that were asked to give back what they charged for a call that another refused: done, failed, dropped because too many were under way.", "result")
 	m.BreakerState = gauges(m, "weir_breaker_state", "State of a server's breaker: 0 closed, 1 probing, 2 open.", "shard")
 	m.ClockOffset = gauges(m, "weir_clock_offset_seconds", "How far a server's clock is ahead of this process's.", "shard")
+	m.LiveProcesses = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_live_processes", Help: "Live processes that share the store, this one included, as they were counted last."})
+	m.LiveProcesses.Set(1)
+	m.Registry.MustRegister(m.LiveProcesses)
 	denyCache := counters(m, "weir_deny_cache_total", "Checks that found a refusal in the deny cache, or none.", "result")
 	m.DenyCacheHits, m.DenyCacheMisses = denyCache.WithLabelValues("hit"), denyCache.WithLabelValues("miss")
 	m.KeysRejected = counters(m, "weir_keys_rejected_total", "Requests refused for their API key, before any counter was touched.", "reason")

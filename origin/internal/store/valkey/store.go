@@ -47,13 +47,18 @@ type Options struct {
 	// Counters are kept on servers for up to an hour longer than they are of use.
 	Clock func() limit.Micros
 
+	// Process has the store count among the live processes, as one that takes calls does: see [Store.Processes].
+	Process bool
+
 	Log          *slog.Logger           // optional
 	Commands     *prometheus.CounterVec // optional; label: command
 	GiveBacks    *prometheus.CounterVec // optional; label: result
 	BreakerState *prometheus.GaugeVec   // optional; label: shard
 	ClockOffset  *prometheus.GaugeVec   // optional; label: shard
-	OnUp         func(up bool)          // optional; called at each change of [Store.Up], one call at a time
-	OnStrategy   func(Strategy)         // optional; called once where Strategy is Auto, with what it came to mean
+	// LiveProcesses, optional, is how many processes were live when they were counted last.
+	LiveProcesses prometheus.Gauge
+	OnUp          func(up bool)  // optional; called at each change of [Store.Up], one call at a time
+	OnStrategy    func(Strategy) // optional; called once where Strategy is Auto, with what it came to mean
 	// OnForget, optional, is told counters that another process announced as changed by other means than a check. Anybody
 	// who may publish on the server can call it. It must be quick.
 	OnForget func(limiter.Counter)
@@ -77,6 +82,7 @@ type Store struct {
 	backs    chan struct{} // held by each give-back under way
 	repeats  repeats
 	hints    hints
+	beats    beats
 
 	telling      sync.Mutex
 	up           atomic.Bool
@@ -111,6 +117,7 @@ func newStore(o Options, l library) *Store {
 		t.only.start()
 	}
 	s.startHints(ctx)
+	s.startBeats(ctx)
 	return s
 }
 
@@ -129,6 +136,7 @@ func (s *Store) Close() {
 		s.backs <- struct{}{}
 	}
 	s.hints.wait()
+	s.beats.running.Wait()
 	s.topology.stop()
 }
 
@@ -171,11 +179,15 @@ func (s *Store) Slot(c *limiter.Counter) uint32 {
 // Up tells whether all servers answered when they were asked last.
 func (s *Store) Up() bool { return s.up.Load() }
 
-// AwaitFirst waits until it is known whether the servers answer, or until ctx ends: a process that takes calls before would
-// count them by itself, beside what others count.
+// AwaitFirst waits until it is known whether the servers answer, and how many processes there are if they do, or until ctx
+// ends: a process that takes calls before would count them by itself, beside what others count.
 func (s *Store) AwaitFirst(ctx context.Context) {
 	select {
 	case <-s.looked:
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.beats.first:
 	case <-ctx.Done():
 	}
 }
