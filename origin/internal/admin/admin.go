@@ -13,13 +13,14 @@ import (
 
 // Readiness tells how a process stands. It can answer requests while Ready, in its rules' failure modes if Degraded.
 type Readiness struct {
-	Ready    bool    `json:"ready"`
-	Degraded bool    `json:"degraded"` // the store does not answer, or a file's newest content was refused
-	Draining bool    `json:"draining"` // the process is about to end
-	Store    Store   `json:"store"`
-	Rules    Content `json:"rules"`
-	Keys     Content `json:"keys,omitzero"` // left out without a keys file
-	TLS      Content `json:"tls,omitzero"`  // of the gateway's port; left out in clear text
+	Ready    bool     `json:"ready"`
+	Degraded bool     `json:"degraded"` // the store or an issuer does not answer, or a file's newest content was refused
+	Draining bool     `json:"draining"` // the process is about to end
+	Store    Store    `json:"store"`
+	Rules    Content  `json:"rules"`
+	Keys     Content  `json:"keys,omitzero"`     // left out without a keys file
+	TLS      Content  `json:"tls,omitzero"`      // of the gateway's port; left out in clear text
+	Issuers  []Issuer `json:"issuers,omitempty"` // of users; left out where none is configured
 }
 
 // Store is how the store stands.
@@ -27,6 +28,15 @@ type Store struct {
 	Kind   string  `json:"kind"` // memory or valkey
 	Up     bool    `json:"up"`   // all shards answer, no breaker is open
 	Shards []Shard `json:"shards,omitempty"`
+	// Processes share the store, as they were counted last, this one included.
+	Processes int64 `json:"processes,omitempty"`
+}
+
+// Issuer is how an issuer of users stands.
+type Issuer struct {
+	Issuer string `json:"issuer"`
+	Up     bool   `json:"up"`   // it told its keys when it was asked last
+	Keys   int    `json:"keys"` // that tokens are verified by, also while it is not up
 }
 
 // Shard is how one server of the store stands.

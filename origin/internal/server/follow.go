@@ -59,8 +59,17 @@ func (s *Server) Readiness() admin.Readiness {
 	if s.identity != nil {
 		r.TLS = standing(s.identity, 1)
 	}
+	issuers := true
+	if s.users != nil {
+		for _, i := range s.users.Standings() {
+			r.Issuers = append(r.Issuers, admin.Issuer(i))
+			issuers = issuers && i.Up
+		}
+	}
+	// Neither the store nor an issuer makes a process unready: it answers by failure modes and by what it knows. Taking it out
+	// of service would have all of a region's end together.
 	r.Ready = !r.Draining
-	r.Degraded = !r.Store.Up || r.Rules.Error != "" || r.Keys.Error != "" || r.TLS.Error != ""
+	r.Degraded = !r.Store.Up || !issuers || r.Rules.Error != "" || r.Keys.Error != "" || r.TLS.Error != ""
 	return r
 }
 

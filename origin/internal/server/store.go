@@ -34,7 +34,7 @@ func (s *Server) valkeyOptions(v *config.Valkey) valkey.Options {
 
 // valkeyReadiness tells how the servers stand.
 func (s *Server) valkeyReadiness() admin.Store {
-	store := admin.Store{Kind: "valkey", Up: s.valkey.Up()}
+	store := admin.Store{Kind: "valkey", Up: s.valkey.Up(), Processes: s.valkey.Processes()}
 	for _, shard := range s.valkey.Shards() {
 		store.Shards = append(store.Shards, admin.Shard{Address: shard.Addr, Up: shard.Up, Breaker: shard.Breaker.String()})
 		store.Up = store.Up && shard.Breaker == breaker.Closed

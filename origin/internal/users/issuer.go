@@ -35,6 +35,7 @@ type issuer struct {
 	client *http.Client
 	log    *slog.Logger
 	up     telemetry.Gauge
+	asked  atomic.Bool // its keys were fetched, the last time that was tried
 	now    func() time.Time
 	keys   atomic.Pointer[[]*key] // nil: not known
 	wanted chan struct{}          // somebody asks for a fetch
@@ -144,10 +145,12 @@ func (i *issuer) run(ctx context.Context) {
 			}
 			failures, confirmed = 0, i.now()
 			i.up.Set(1)
+			i.asked.Store(true)
 		} else {
 			next = jitter(min(lastRetry, firstRetry<<min(failures, 10)))
 			failures++
 			i.up.Set(0)
+			i.asked.Store(false)
 			if failures == 1 {
 				i.log.Warn("an issuer of users cannot be asked for its keys: tokens are verified by those known, if any", "reason", short(err.Error()))
 			}

@@ -6,8 +6,10 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,6 +178,26 @@ func (v *Verifier) Run(ctx context.Context) {
 		running.Go(func() { i.run(ctx) })
 	}
 	running.Wait()
+}
+
+// Standing is how an issuer stands.
+type Standing struct {
+	Issuer string
+	Up     bool // it told its keys when it was asked last
+	Keys   int  // that tokens are verified by, also while it is not up
+}
+
+// Standings are all issuers as they stand, by their names.
+func (v *Verifier) Standings() (all []Standing) {
+	for _, url := range slices.Sorted(maps.Keys(v.issuers)) {
+		i := v.issuers[url]
+		s := Standing{Issuer: url, Up: i.asked.Load()}
+		if known := i.keys.Load(); known != nil {
+			s.Keys = len(*known)
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // Verify implements [identity.Verifier]. A token that it has seen is answered from memory, without an allocation; of one

@@ -373,6 +373,9 @@ func TestAnIssuerThatIsDownAtTheStartIsRecoveredFrom(t *testing.T) {
 		if up := gauge(t, w.metrics, "https://down.example"); up != 0 {
 			t.Errorf("weir_issuer_up %v", up)
 		}
+		if s := w.Standings(); len(s) != 2 || s[0].Issuer != "https://down.example" || s[0].Up || s[0].Keys != 0 || !s[1].Up || s[1].Keys == 0 {
+			t.Errorf("%+v", s)
+		}
 		time.Sleep(10 * time.Minute)
 		w.add(late)
 		time.Sleep(lastRetry + fetchTime) // asked again by then
@@ -380,6 +383,9 @@ func TestAnIssuerThatIsDownAtTheStartIsRecoveredFrom(t *testing.T) {
 		w.want("up", late.Token(t, "bob"), "bob", good)
 		if up := gauge(t, w.metrics, late.URL); up != 1 {
 			t.Errorf("weir_issuer_up %v", up)
+		}
+		if s := w.Standings(); !s[0].Up || s[0].Keys == 0 {
+			t.Errorf("%+v", s)
 		}
 		if n := strings.Count(w.log.String(), "cannot be asked"); n != 1 {
 			t.Errorf("%d lines for one outage:\n%s", n, w.log)
