@@ -21,8 +21,8 @@ func init() { register(newStoreCommand) }
 func newStoreCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "store",
-		Short: "Look after the Valkey that counters are kept on",
-	}, newStoreGCCommand())
+		Short: "Look after the Valkey that counters are kept on, say what becomes of calls while it fails",
+	}, newStoreGCCommand(), newStoreStatesCommand())
 }
 
 // upkeepPatience is how long the servers may take in all.
