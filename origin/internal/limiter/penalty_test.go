@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/fault"
 	"github.com/weirproject/weir/origin/internal/store/memory"
 	"github.com/weirproject/weir/shared/limit"
 )
@@ -94,5 +95,23 @@ func TestASharedCounterHasNoPenalty(t *testing.T) {
 	w.admitted(50, from("10.1.0.1"), "/")
 	if n := testutil.ToFloat64(w.metrics.Rule("r").Penalties); n == 0 {
 		t.Error("no penalty of one caller")
+	}
+}
+
+// What a process refuses by itself while the store is away, the limit may have room for: it is not to be held against anybody
+// once the store is back.
+func TestARefusalOfTheFallbackCountsForNoPenalty(t *testing.T) {
+	w := newWorld(t, penal)
+	a := key("a", "")
+	w.store.Inject(fault.Fault{Reason: "unreachable"})
+	w.get(a, "/")
+	for range 10 {
+		if v := w.get(a, "/"); v.Allowed || v.Views[0].Decision.RetryAfter > limit.Second {
+			t.Fatalf("by the fallback: %+v", v)
+		}
+	}
+	w.store.Heal()
+	if v := w.get(a, "/"); !v.Allowed {
+		t.Errorf("with the store back: %+v", v)
 	}
 }

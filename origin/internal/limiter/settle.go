@@ -93,7 +93,7 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 	if w.req.Peek {
 		d = peeked(d, w.rules[i].cost(&w.req))
 		v.Allowed = v.Allowed && d.Allowed
-	} else if o.Status == Refused {
+	} else if o.Status == Refused && w.answers[i] != byLocal { // a penalty would stand when the store is back, and has room
 		d = l.lengthen(w, i, d, now)
 	}
 	w.show(v, i, d)
