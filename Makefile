@@ -24,7 +24,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-push compose-down run replay numbers test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay campaign numbers test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,10 @@ check-fast: ## Under a minute: vet and the short unit tests
 
 replay: ## The retry storm of 60,000 calls/s whole and an access log of 5 million lines: verdicts, figures, memory
 	@go test -count=1 -timeout 30m -v -run 'Storm|MemoryDoesNotGrow' ./origin/internal/replay -args -storm-share 1 -storm-minutes 3 -log-lines 5000000
+
+CAMPAIGN ?= 30m
+campaign: ## Random histories of processes, clients and faults in virtual time against every promise, for CAMPAIGN=30m
+	@go test -count=1 -timeout 24h -v -run 'TestCampaign$$' ./origin/internal/campaign -args -for $(CAMPAIGN)
 
 # What is counted stands in the table; the sizes of rules and keys are measured where they are made.
 numbers: export CI = true

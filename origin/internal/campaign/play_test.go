@@ -1,0 +1,548 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/fault"
+	"github.com/weirproject/weir/shared/header"
+	"github.com/weirproject/weir/shared/limit"
+)
+
+// longest is how long a process may remember a refusal that no longer holds, where nobody told it.
+const longest = 30 * limit.Second
+
+// player plays a history and holds each answer to what the oracle says.
+type player struct {
+	*world
+	truth    *counters // of the shared store
+	marks    []int
+	ledger   *ledger
+	receipts map[int]receipt
+	inFlight map[int]*flight
+	excused  map[excuse]limit.Micros // until when, by true time, a process may refuse by what it remembers
+	penal    map[excuse]*penalised
+	answered int
+	begun    int
+	count    tally
+}
+
+// tally is what a history had in it.
+type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits int }
+
+func (t *tally) add(o tally) {
+	t.calls, t.admitted, t.refused, t.byMemory = t.calls+o.calls, t.admitted+o.admitted, t.refused+o.refused, t.byMemory+o.byMemory
+	t.degraded, t.faults, t.refunds, t.failovers = t.degraded+o.degraded, t.faults+o.faults, t.refunds+o.refunds, t.failovers+o.failovers
+	t.held, t.patient, t.audits = t.held+o.held, t.patient+o.patient, t.audits+o.audits
+}
+
+type excuse struct {
+	process int
+	key     string
+}
+
+type penalised struct {
+	refusals int64
+	ceiling  limit.Micros // by the process's clock: until when lengthened refusals may stand
+}
+
+type receipt struct {
+	process        int
+	real           *limiter.Receipt
+	id             string
+	store, local   []modelled
+	charged, spent []result
+	admissions     []int // in the ledger
+}
+
+// flight is a call that is held on its way.
+type flight struct {
+	step    step
+	hold    *hold
+	cancel  context.CancelFunc
+	rules   []modelled
+	out     chan answer
+	results []result
+	began   limit.Micros // by the process's clock
+	done    int          // what the oracle had done before it, where its reply is held
+	lost    bool         // a failover forgot it
+}
+
+type answer struct {
+	v   limiter.Verdict
+	err error
+}
+
+// play plays a history; the error is the first promise that was broken.
+func play(h history) (t tally, err error) {
+	w, err := newWorld(h)
+	if err != nil {
+		return t, err
+	}
+	defer w.close()
+	goroutines := runtime.NumGoroutine()
+	p := &player{world: w, truth: newCounters(), ledger: newLedger(), receipts: map[int]receipt{}, inFlight: map[int]*flight{},
+		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}}
+	for i, s := range h.steps {
+		if err = p.step(s); err != nil {
+			err = fmt.Errorf("step %d, %s: %w", i+1, s, err)
+			break
+		}
+		p.mark()
+	}
+	for _, n := range sorted(p.inFlight) {
+		if e := p.end(step{kind: "end", n: n}); e != nil && err == nil {
+			err = fmt.Errorf("the end of call %d: %w", n, e)
+		}
+	}
+	switch {
+	case err != nil:
+	case p.answered != p.begun:
+		err = fmt.Errorf("%d calls begun, %d answered", p.begun, p.answered)
+	case w.server.store.Len() > len(p.ledger.seen)+p.shadows():
+		err = fmt.Errorf("%d counters kept, at most %d callers' rules", w.server.store.Len(), len(p.ledger.seen)+p.shadows())
+	case !settled(goroutines):
+		err = fmt.Errorf("%d goroutines, %d at the beginning", runtime.NumGoroutine(), goroutines)
+	default:
+		err = p.ledger.check()
+	}
+	return p.count, err
+}
+
+// settled waits for caches to have tidied up after their last calls: nothing else goes on.
+func settled(goroutines int) bool {
+	for began := time.Now(); time.Since(began) < 10*time.Second; {
+		if runtime.NumGoroutine() <= goroutines {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// shadows is how many counters shadow rules can have: 5 callers on 2 paths, in 3 windows each.
+func (p *player) shadows() (n int) {
+	for _, r := range p.h.releases[0] {
+		if r.mode == "shadow" {
+			n += 5 * 2 * 3
+		}
+	}
+	return n
+}
+
+func sorted[V any](m map[int]V) (all []int) {
+	for n := range m {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// mark notes how much was done so far, by which a failover loses the last steps.
+func (p *player) mark() {
+	p.server.marks, p.marks = append(p.server.marks, len(p.server.done)), append(p.marks, len(p.truth.ops))
+	p.ledger.marks = append(p.ledger.marks, len(p.ledger.admissions))
+}
+
+func (p *player) step(s step) error {
+	if s.process >= len(p.processes) && s.kind != "use" {
+		return nil
+	}
+	switch s.kind {
+	case "advance":
+		p.now += s.by
+	case "call":
+		p.begun++
+		_, err := p.call(s)
+		return err
+	case "patient":
+		return p.patient(s)
+	case "begin":
+		return p.begin(s)
+	case "end":
+		return p.end(s)
+	case "peek":
+		return p.peek(s)
+	case "audit":
+		return p.audit()
+	case "refund":
+		return p.refund(s)
+	case "reset":
+		return p.reset(s)
+	case "news":
+		p.newsLost = s.amount == 1
+	case "use":
+		if s.amount >= len(p.releases) {
+			return nil
+		}
+		for i, proc := range p.processes {
+			if s.process == len(p.processes) || s.process == i {
+				proc.Use(p.releases[s.amount])
+				proc.release = s.amount
+				for e := range p.excused { // what it remembered is gone
+					if e.process == i {
+						delete(p.excused, e)
+					}
+				}
+			}
+		}
+	case "failover":
+		p.failover(s.amount)
+	case "process-clock":
+		p.processes[s.process].ahead += s.by
+	case "store-clock":
+		if s.by < 0 {
+			p.server.expire()
+			p.truth.do(op{kind: "expire", now: p.storeNow()})
+		}
+		p.storeOff += s.by
+		p.ledger.clockStepped(s.by)
+		p.outdate()
+		p.freed("")
+	}
+	return nil
+}
+
+// outdate leaves calls out of the ledger whose answers are under way.
+func (p *player) outdate() {
+	for _, f := range p.inFlight {
+		f.lost = true
+	}
+}
+
+// freed excuses refusals from memory: a counter, or each, has room that nobody was told of.
+func (p *player) freed(key string) {
+	for i := range p.processes {
+		if key != "" {
+			p.excuse(i, key, p.now+longest)
+			continue
+		}
+		for k := range p.ledger.seen {
+			p.excuse(i, k, p.now+longest)
+		}
+	}
+}
+
+// mix excuses processes that have another release than a call: what they remember was by another rate than the counter
+// fills by from now on.
+func (p *player) mix(s step, all []modelled) {
+	for i, proc := range p.processes {
+		for _, other := range asked(p.h.releases[proc.release], s.who, s.path, s.cost) {
+			for _, m := range all {
+				if m.key == other.key && m.limit != other.limit {
+					p.excuse(i, m.key, p.now+longest)
+				}
+			}
+		}
+	}
+}
+
+func (p *player) excuse(process int, key string, until limit.Micros) {
+	e := excuse{process, key}
+	p.excused[e] = max(p.excused[e], until)
+}
+
+func (p *player) failover(steps int) {
+	at := max(0, len(p.marks)-1-steps)
+	if len(p.marks) == 0 {
+		return
+	}
+	p.count.failovers++
+	p.server.undo(p.server.marks[at])
+	p.truth.undo(p.marks[at])
+	p.ledger.lose(p.ledger.marks[at])
+	for _, f := range p.inFlight {
+		f.lost = f.lost || f.hold.reply && f.done >= p.marks[at]
+	}
+	for i := at; i < len(p.marks); i++ {
+		p.server.marks[i], p.marks[i] = len(p.server.done), len(p.truth.ops)
+	}
+	p.freed("")
+}
+
+// id names a call to the oracle: the same caller, id, rules and costs.
+func id(s step, all []modelled) string {
+	if s.id == "" || len(all) == 0 {
+		return ""
+	}
+	name := s.who + " " + s.id
+	for _, m := range all {
+		name += fmt.Sprintf("; %s %d", m.key, m.cost)
+	}
+	return name
+}
+
+func (p *player) inject(proc *process, s step) {
+	f := fault.Fault{On: fault.Take, Times: 1}
+	switch s.fault {
+	case "error", "done":
+		f.Reason, f.Done = "unreachable", s.fault == "done"
+	case "twice":
+		f.Twice = true
+	case "lost", "lostdone":
+		c, ok := proc.counter(s, s.rule)
+		if !ok {
+			return
+		}
+		f.Done, f.Lost = s.fault == "lostdone", func(of limiter.Counter) bool { return of == c }
+	default:
+		return
+	}
+	p.count.faults++
+	proc.link.Inject(f)
+}
+
+// call makes a call and holds its answer to the oracle's.
+func (p *player) call(s step) (limiter.Verdict, error) {
+	proc := p.processes[s.process]
+	all := asked(p.h.releases[proc.release], s.who, s.path, s.cost)
+	p.ledger.see(all)
+	proc.link.takes()
+	p.inject(proc, s)
+	v, err := proc.Check(context.Background(), s.request())
+	proc.Close() // what shadow rules ask is done before time goes on
+	proc.link.Heal()
+	proc.link.Asked()
+	p.answered++
+	p.count.calls++
+	if err != nil {
+		return v, err
+	}
+	if proc.link.takes() == 0 && len(all) > 0 {
+		p.count.byMemory++
+		return v, p.byMemory(s, all, v)
+	}
+	return v, p.judge(s, all, v, p.store(proc, p.now+proc.ahead, s, all))
+}
+
+// expected is what the oracle makes of a call that went to the store.
+type expected struct {
+	allowed, degraded, closed bool
+	store, local              []modelled
+	results, spent            []result
+	exact                     bool // the store answered for all rules
+	lost                      bool // by a failover, before its answer came
+}
+
+// store does to the oracle's counters what the fault lets the store's do.
+func (p *player) store(proc *process, began limit.Micros, s step, all []modelled) (e expected) {
+	p.mix(s, all)
+	now, name := p.storeNow(), id(s, all)
+	takes := func(name string, some []modelled) []result {
+		if len(some) == 0 {
+			return nil
+		}
+		return p.truth.do(op{kind: "take", now: now, id: name, charges: some})
+	}
+	switch s.fault {
+	case "error", "done":
+		if s.fault == "done" {
+			takes(name, all)
+		}
+		return p.fail(proc, began, name, all, expected{allowed: true})
+	case "lost", "lostdone":
+		here, gone := split(all, s.rule)
+		if len(gone) == 0 {
+			break
+		}
+		if s.fault == "lostdone" {
+			takes("", gone)
+		}
+		e = expected{allowed: true, store: here, results: takes(name, here)}
+		if e.allowed = admitted(e.results); !e.allowed {
+			return e
+		}
+		if e = p.fail(proc, began, name, gone, e); !e.allowed && anyCharged(e.results) {
+			p.truth.do(op{kind: "refund", now: now, id: name, charges: here, results: e.results})
+		}
+		return e
+	}
+	e = expected{store: all, results: takes(name, all), exact: true}
+	e.allowed = admitted(e.results)
+	if s.fault == "twice" {
+		takes(name, all)
+	}
+	return e
+}
+
+func anyCharged(results []result) bool {
+	return slices.ContainsFunc(results, func(r result) bool { return r.charged })
+}
+
+func admitted(results []result) bool {
+	return !slices.ContainsFunc(results, func(r result) bool { return !r.admitted })
+}
+
+// fail answers for rules by their failure modes, at the process's instant at which the call began.
+func (p *player) fail(proc *process, now limit.Micros, name string, gone []modelled, e expected) expected {
+	if len(gone) == 0 {
+		return e
+	}
+	e.degraded = true
+	for _, m := range gone {
+		switch m.spec.failure {
+		case "closed":
+			e.allowed, e.closed = false, true
+		case "local":
+			m.limit = p.share(m.limit)
+			e.local = append(e.local, m)
+		}
+	}
+	if len(e.local) == 0 {
+		return e
+	}
+	e.spent = proc.local.do(op{kind: "take", now: now, id: name, charges: e.local})
+	if !admitted(e.spent) {
+		e.allowed = false
+	} else if !e.allowed && anyCharged(e.spent) {
+		proc.local.do(op{kind: "refund", now: now, id: name, charges: e.local, results: e.spent})
+	}
+	return e
+}
+
+// judge holds a verdict that the store was asked for to what was expected.
+func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) error {
+	if e.degraded {
+		p.count.degraded++
+	}
+	switch {
+	case v.Allowed && !e.allowed:
+		return fmt.Errorf("admitted above the limit: %s", describe(all, e))
+	case !v.Allowed && e.allowed:
+		return fmt.Errorf("refused under the limit: %+v, %s", v.Views, describe(all, e))
+	case v.Degraded != e.degraded:
+		return fmt.Errorf("degraded %v, want %v", v.Degraded, e.degraded)
+	case !v.Allowed && v.Code == "":
+		return fmt.Errorf("a refusal without a reason")
+	case !v.Allowed && e.closed && len(e.local) == 0 && len(e.store) == 0 && v.Code != header.LimiterUnavailable:
+		return fmt.Errorf("refused as %s for want of a store", v.Code)
+	}
+	for i, r := range e.results {
+		m, view := e.store[i], viewOf(v, e.store[i].spec.name)
+		if view == nil {
+			return fmt.Errorf("rule %s has no decision in %+v", m.spec.name, v.Views)
+		}
+		if e.exact && view.Decision.Remaining != r.d.Remaining {
+			return fmt.Errorf("rule %s has %d left, want %d", m.spec.name, view.Decision.Remaining, r.d.Remaining)
+		}
+		if !r.admitted && e.exact && view.Decision.RetryAfter != r.d.RetryAfter && m.spec.penalty == 0 {
+			return fmt.Errorf("rule %s tells a wait of %d, want %d", m.spec.name, view.Decision.RetryAfter, r.d.RetryAfter)
+		}
+		if !r.admitted {
+			p.penalise(s.process, m, true, v)
+		}
+	}
+	if !v.Allowed {
+		p.count.refused++
+		return nil
+	}
+	p.count.admitted++
+	rec := receipt{process: s.process, real: v.Receipt, id: id(s, all), store: e.store, charged: e.results, local: e.local, spent: e.spent}
+	for i, r := range e.results {
+		if r.charged {
+			rec.admissions = append(rec.admissions, p.ledger.admit("", e.store[i], r.at-r.d.Hold))
+			if e.lost {
+				p.ledger.admissions[len(p.ledger.admissions)-1].forget()
+			}
+		}
+	}
+	for i, r := range e.spent {
+		if r.charged {
+			p.ledger.admit(fmt.Sprintf("process %d ", s.process), e.local[i], r.at-r.d.Hold)
+		}
+	}
+	p.receipts[s.n] = rec
+	return nil
+}
+
+// late notes how late a process may open again after an answer that came a while after it was decided.
+func (p *player) late(process int, m modelled, r result) {
+	wait := r.d.RetryAfter
+	if r.admitted {
+		wait = r.next
+	}
+	if wait > 0 {
+		p.excuse(process, m.key, p.now+min(wait, longest))
+	}
+}
+
+// penalise notes a refusal of a rule with a penalty, by the limit or what is remembered: from the last one by the limit on it
+// stands for the ceiling at most.
+func (p *player) penalise(process int, m modelled, byLimit bool, v limiter.Verdict) {
+	view := viewOf(v, m.spec.name)
+	if m.spec.penalty == 0 || view == nil || view.Decision.RetryAfter == limit.Never {
+		return
+	}
+	e := excuse{process, m.key}
+	n := p.penal[e]
+	if n == nil {
+		n = &penalised{}
+		p.penal[e] = n
+	}
+	if n.refusals++; n.refusals > m.spec.penalty && byLimit {
+		n.ceiling = p.now + p.processes[process].ahead + penaltyCeiling
+	}
+}
+
+// byMemory holds an answer that the store was not asked for to what it would have said.
+func (p *player) byMemory(s step, all []modelled, v limiter.Verdict) error {
+	if v.Allowed {
+		return fmt.Errorf("admitted without the store")
+	}
+	p.count.refused++
+	for _, m := range all {
+		defer p.penalise(s.process, m, p.mayRemember(s.process, m), v)
+	}
+	if s.id != "" && len(p.penal) == 0 {
+		return fmt.Errorf("a call with an id is refused from memory")
+	}
+	for _, m := range all {
+		if p.mayRemember(s.process, m) || p.mayPenalise(s.process, m) {
+			return nil
+		}
+	}
+	return fmt.Errorf("refused from memory under the limit: %+v, %s", v.Views, describe(all, expected{}))
+}
+
+func (p *player) mayRemember(process int, m modelled) bool {
+	if !p.truth.peek(p.storeNow(), m).Allowed || p.now <= p.excused[excuse{process, m.key}] {
+		return true
+	}
+	for _, f := range p.inFlight { // those at the store have what room is known
+		if f.step.process == process && has(f.rules, m.key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *player) mayPenalise(process int, m modelled) bool {
+	n := p.penal[excuse{process, m.key}]
+	return n != nil && n.refusals > m.spec.penalty && p.now+p.processes[process].ahead < n.ceiling
+}
+
+func viewOf(v limiter.Verdict, name string) *header.View {
+	for i := range v.Views {
+		if v.Views[i].Rule == name {
+			return &v.Views[i]
+		}
+	}
+	return nil
+}
+
+func describe(all []modelled, e expected) string {
+	var b strings.Builder
+	for i, m := range all {
+		fmt.Fprintf(&b, "%s: %d/%d burst %d, cost %d", m.key, m.limit.Count, m.limit.Window, m.limit.Burst, m.cost)
+		if i < len(e.results) && e.exact {
+			fmt.Fprintf(&b, " %+v", e.results[i].d)
+		}
+		b.WriteString("; ")
+	}
+	return b.String()
+}

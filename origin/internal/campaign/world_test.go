@@ -1,0 +1,264 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weirproject/weir/origin/internal/identity"
+	"github.com/weirproject/weir/origin/internal/keys"
+	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/store/fault"
+	"github.com/weirproject/weir/origin/internal/store/memory"
+	"github.com/weirproject/weir/origin/internal/telemetry"
+	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
+)
+
+const begin = 1000 * limit.Hour
+
+// server is the store that all processes share, with a clock of its own. It notes what it does, so that a failover can
+// forget the last of it.
+type server struct {
+	mu    sync.Mutex
+	store *memory.Store
+	now   func() limit.Micros
+	done  []serverOp
+	marks []int // how much was done after each step
+}
+
+type serverOp struct {
+	op   fault.Op
+	call limiter.Call
+}
+
+func newServer(now func() limit.Micros) *server {
+	return &server{store: memory.New(10_000, nil), now: now}
+}
+
+func (s *server) Take(ctx context.Context, c *limiter.Call) error { return s.do(ctx, fault.Take, c) }
+func (s *server) Refund(ctx context.Context, c *limiter.Call) error {
+	return s.do(ctx, fault.Refund, c)
+}
+func (s *server) Reset(ctx context.Context, c *limiter.Call) error { return s.do(ctx, fault.Reset, c) }
+
+func (s *server) do(ctx context.Context, op fault.Op, c *limiter.Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := *c
+	call.Now = s.now()
+	s.done = append(s.done, serverOp{op, own(call)})
+	return apply(ctx, s.store, op, &call)
+}
+
+// own is a call with slices of its own.
+func own(c limiter.Call) limiter.Call {
+	c.Charges, c.Outcomes = slices.Clone(c.Charges), slices.Clone(c.Outcomes)
+	return c
+}
+
+func apply(ctx context.Context, store limiter.Store, op fault.Op, c *limiter.Call) error {
+	switch op {
+	case fault.Take:
+		return store.Take(ctx, c)
+	case fault.Refund:
+		return store.Refund(ctx, c)
+	}
+	return store.Reset(ctx, c)
+}
+
+// undo forgets all but the first n things that were done.
+func (s *server) undo(n int) {
+	s.done, s.store = s.done[:n], memory.New(10_000, nil)
+	for _, o := range s.done {
+		call := own(o.call)
+		apply(context.Background(), s.store, o.op, &call)
+	}
+}
+
+// expire forgets counters that are over, as a server does by its own time.
+func (s *server) expire() {
+	s.mu.Lock()
+	seen := map[limiter.Counter]limiter.Charge{}
+	for _, o := range s.done {
+		for _, c := range o.call.Charges {
+			if o.op == fault.Take {
+				seen[c.Counter] = c
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range seen {
+		c.Cost, c.Shadow, c.Existing = 0, true, true
+		call := limiter.Call{Charges: []limiter.Charge{c}, Outcomes: make([]limiter.Outcome, 1)}
+		s.do(context.Background(), fault.Take, &call)
+		if call.Outcomes[0].Status == limiter.Unmade {
+			s.do(context.Background(), fault.Reset, &call)
+		}
+	}
+}
+
+// link is a process's way to the server: where calls are held.
+type link struct {
+	*fault.Store
+	mu    sync.Mutex
+	asked int // takes with an enforced charge
+	hold  *hold
+}
+
+// hold keeps one call on its way.
+type hold struct {
+	reply   bool // it was done, and its answer is under way
+	arrived chan struct{}
+	release chan struct{}
+}
+
+func (l *link) Take(ctx context.Context, c *limiter.Call) error {
+	enforced := slices.ContainsFunc(c.Charges, func(c limiter.Charge) bool { return !c.Shadow })
+	if !enforced {
+		return l.Store.Behind().Take(ctx, c) // beside calls: no call's fault is its own
+	}
+	l.mu.Lock()
+	l.asked++
+	h := l.hold
+	l.hold = nil
+	l.mu.Unlock()
+	if h == nil {
+		return l.Store.Take(ctx, c)
+	}
+	if h.reply {
+		err := l.Store.Behind().Take(ctx, c)
+		close(h.arrived)
+		<-h.release
+		if ctx.Err() != nil {
+			return &limiter.StoreError{Reason: "deadline", Err: ctx.Err()}
+		}
+		return err
+	}
+	close(h.arrived)
+	<-h.release
+	if ctx.Err() != nil {
+		return &limiter.StoreError{Reason: "deadline", Err: ctx.Err()}
+	}
+	return l.Store.Behind().Take(ctx, c)
+}
+
+func (l *link) takes() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.asked
+	l.asked = 0
+	return n
+}
+
+// process is one limiter.
+type process struct {
+	*limiter.Limiter
+	link    *link
+	local   *counters // the oracle's, of what it falls back to
+	ahead   limit.Micros
+	release int
+}
+
+// world is what a history is played in.
+type world struct {
+	h         history
+	now       limit.Micros // true time since begin, plus begin
+	storeOff  limit.Micros
+	server    *server
+	processes []*process
+	releases  []*rules.Release
+	newsLost  bool
+}
+
+func newWorld(h history) (*world, error) {
+	w := &world{h: h, now: begin}
+	w.server = newServer(w.storeNow)
+	for _, specs := range h.releases {
+		r, err := rules.Parse("rules.yaml", []byte(yaml(specs)))
+		if err != nil {
+			return nil, fmt.Errorf("%s%w", yaml(specs), err)
+		}
+		w.releases = append(w.releases, r)
+	}
+	for range h.processes {
+		p := &process{link: &link{Store: fault.New(w.server)}, local: newCounters()}
+		o := limiter.Options{
+			Store: p.link, Fallback: memory.New(10_000, nil), Secret: []byte(strings.Repeat("s", 32)),
+			Now: func() limit.Micros { return w.now + p.ahead }, Announce: w.announce(p),
+			Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler),
+		}
+		if h.slots {
+			o.Slot = func(c *limiter.Counter) (slot uint32) {
+				for _, b := range c {
+					slot = slot*31 + uint32(b)
+				}
+				return slot
+			}
+		}
+		w.live(&o)
+		p.Limiter = limiter.New(o, w.releases[0])
+		w.processes = append(w.processes, p)
+	}
+	return w, nil
+}
+
+func (w *world) storeNow() limit.Micros { return w.now + w.storeOff }
+
+// announce tells the other processes.
+func (w *world) announce(from *process) func([]limiter.Counter) {
+	return func(counters []limiter.Counter) {
+		if w.newsLost {
+			return
+		}
+		for _, p := range w.processes {
+			for _, c := range counters {
+				if p != from {
+					p.Forget(c)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) close() {
+	for _, p := range w.processes {
+		p.Close()
+	}
+}
+
+// request is a step's call.
+func (s step) request() limiter.Request {
+	return limiter.Request{Caller: caller(s.who), Method: "GET", Path: s.path, Cost: s.cost, ID: s.id, Refundable: true}
+}
+
+var tiers = map[string]string{"k2": "paid"}
+
+func caller(who string) identity.Caller {
+	c := identity.Caller{Address: netip.MustParseAddr("192.0.2.1")}
+	if who == "k3" || who == "a2" {
+		c.Address = netip.MustParseAddr("192.0.2.2")
+	}
+	if tenant := tenantOf(who); tenant != "" {
+		c.Key = &keys.Key{ID: who, Tenant: tenant, Tier: tiers[who]}
+	}
+	return c
+}
+
+// counter is which counter a rule counts a call by.
+func (p *process) counter(s step, name string) (limiter.Counter, bool) {
+	held, err := p.Holding(context.Background(), caller(s.who), rule.Request{Method: "GET", Path: s.path})
+	p.link.takes()
+	p.link.Asked()
+	for _, h := range held {
+		if err == nil && h.Rule.Name == name {
+			return h.Counter, true
+		}
+	}
+	return limiter.Counter{}, false
+}
