@@ -1,6 +1,7 @@
 package valkeytest
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"testing"
@@ -19,8 +20,11 @@ type Proxy struct {
 	toServer time.Duration
 	toClient time.Duration
 	dropping bool
+	deaf     bool // replies are dropped
 	closed   bool
 	lines    map[net.Conn]bool // both ends of all connections
+	word     []byte            // counted on its way to the server
+	counted  int
 }
 
 // StartProxy starts a proxy in front of target, a host:port, that hands everything on at once.
@@ -58,6 +62,28 @@ func (p *Proxy) Drop(on bool) {
 	p.mu.Unlock()
 }
 
+// LoseReplies loses what the server answers while on: commands still reach it. What was lost is missing from the stream,
+// so [Proxy.Cut] is to follow, as a line that breaks before the answer is through.
+func (p *Proxy) LoseReplies(on bool) {
+	p.mu.Lock()
+	p.deaf = on
+	p.mu.Unlock()
+}
+
+// Count counts from now on how often word comes by on its way to the server, dropped or not, which [Proxy.Counted] tells.
+func (p *Proxy) Count(word string) {
+	p.mu.Lock()
+	p.word, p.counted = []byte(word), 0
+	p.mu.Unlock()
+}
+
+// Counted is how often the word of [Proxy.Count] came by.
+func (p *Proxy) Counted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counted
+}
+
 // Cut closes all connections; new ones can be made.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -81,8 +107,8 @@ func (p *Proxy) accept() {
 			}
 			continue
 		}
-		p.carry(client, server, &p.toServer)
-		p.carry(server, client, &p.toClient)
+		p.carry(client, server, true)
+		p.carry(server, client, false)
 	}
 }
 
@@ -106,7 +132,12 @@ type piece struct {
 
 // carry hands on what comes from one end until either closes, then closes both. Reading and writing are apart, so that
 // a piece does not wait for the one before it to be due.
-func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
+func (p *Proxy) carry(from, to net.Conn, toServer bool) {
+	delay := &p.toClient
+	if toServer {
+		delay = &p.toServer
+	}
+	var end []byte // of what was read before: a word may lie over two reads
 	line := make(chan piece, 1024)
 	p.done.Go(func() {
 		defer close(line)
@@ -114,7 +145,12 @@ func (p *Proxy) carry(from, to net.Conn, delay *time.Duration) {
 		for {
 			n, err := from.Read(buffer)
 			p.mu.Lock()
-			wait, lose := *delay, p.dropping
+			wait, lose := *delay, p.dropping || p.deaf && !toServer
+			if toServer && len(p.word) > 0 {
+				end = append(end, buffer[:n]...)
+				p.counted += bytes.Count(end, p.word)
+				end = append(end[:0], end[max(0, len(end)-len(p.word)+1):]...)
+			}
 			p.mu.Unlock()
 			if n > 0 && !lose {
 				line <- piece{append([]byte(nil), buffer[:n]...), time.Now().Add(wait)}

@@ -22,6 +22,7 @@ type Server struct {
 	binary  string
 	dir     string
 	args    []string
+	env     []string // beside the test's own
 	cmd     *exec.Cmd
 	out     *bytes.Buffer
 	console console
@@ -94,6 +95,7 @@ func (s *Server) Run() {
 	s.cmd = exec.Command(s.binary, args...)
 	s.out = &bytes.Buffer{}
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start %s: %v", s.binary, err)
 	}

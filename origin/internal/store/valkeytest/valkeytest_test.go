@@ -13,6 +13,8 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 	"go.uber.org/goleak"
+
+	"github.com/weirproject/weir/shared/limit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -183,7 +185,40 @@ func TestAProxyDelaysAndBreaksTheLine(t *testing.T) {
 	}
 	p.Drop(false)
 	p.Cut()
+
+	c = dial()
+	p.Count("INCR")
+	p.LoseReplies(true)
+	ctx, cancel = context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Do(ctx, c.B().Incr().Key("n").Build()).Error(); err == nil {
+		t.Error("a lost reply came")
+	}
+	arrived := func() bool { n, _ := s.Do("GET", "n").AsInt64(); return n == 1 }
+	for deadline := time.Now().Add(patience); !arrived(); time.Sleep(time.Millisecond) { // another process: there is no event to wait for
+		if time.Now().After(deadline) {
+			t.Fatal("the command whose reply was lost did not arrive")
+		}
+	}
+	if p.Counted() != 1 {
+		t.Errorf("%d commands were counted, want 1", p.Counted())
+	}
+	p.LoseReplies(false)
+	p.Cut()
 	if err := ping(dial()); err != nil {
 		t.Errorf("a new connection after a cut: %v", err)
+	}
+}
+
+func TestAServersClockSteps(t *testing.T) {
+	s := StartStepping(t)
+	before := s.Time()
+	s.Step(time.Hour)
+	if moved := s.Time() - before; moved < limit.Hour || moved > limit.Hour+limit.Minute {
+		t.Errorf("a step of 1h moved the clock by %v µs", moved)
+	}
+	s.Step(-time.Hour)
+	if moved := s.Time() - before; moved < 0 || moved > limit.Minute {
+		t.Errorf("after a step there and back the clock is off by %v µs", moved)
 	}
 }
