@@ -24,7 +24,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-push compose-down run replay campaign numbers test check-fast test-wasm test-container vectors e2e soak fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay campaign numbers test check-fast test-wasm test-container vectors e2e soak faults fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,14 @@ test-container: images ## Scenarios with Envoy, origin and Valkey each in a cont
 SOAK ?= 20m
 soak: tools build ## Everything an attacker has, at once on a real Envoy, for SOAK=20m: answers, memory, no reload
 	@CI=true go test -count=1 -timeout 3h -v -run 'TestSoak$$' ./e2e -args -soak $(SOAK)
+
+FAULT_RATE ?= 2000
+faults: export CI = true
+faults: tools ## What can go wrong with the store: each fault, a tally through a failover, a stopped server at 2,000 calls/s (FAULT_RATE=2000)
+	@mkdir -p build
+	@go test -count=1 -v -run 'TestScenarios$$|TestATally' ./origin/internal/faults >build/faults.log 2>&1 || { cat build/faults.log; exit 1; }
+	@go test -count=1 -v -run 'TestAStoppedStore' ./origin/internal/faults -args -rate $(FAULT_RATE) -stopped 20s -deadline 10ms >>build/faults.log 2>&1 || { cat build/faults.log; exit 1; }
+	@grep -E '^(fault|faults:|tally:|stopped:)' build/faults.log
 
 test-wasm: tools build ## The built filter alone: its imports and exports, our wazero host, the scenarios on it
 	@go test -count=1 ./plugin/... ./e2e/wasmhost/...
