@@ -24,7 +24,7 @@ CODE := $(wildcard edge envoy e2e origin plugin shared)
 # What runs Wasm runs without the race detector, which the wazero host is too slow under.
 UNIT = $$(go list ./... | grep -v '/e2e\|/wasmvectors')
 
-.PHONY: help tools build images compose compose-push compose-down run replay campaign numbers test check-fast test-wasm test-container vectors e2e soak faults fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
+.PHONY: help tools build images compose compose-push compose-down run replay campaign numbers test check-fast test-wasm test-container vectors e2e soak faults alerts fuzz bench bench-edge bench-origin bench-peers lint fmt clean unit vectors-386 FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,7 +85,7 @@ run: $(RUN_BUILD) ## Run the whole system on loopback ports (STORE=memory, ENVOY
 # In these a missing part is a fault, not a reason to skip.
 test test-wasm vectors e2e: export CI = true
 
-test: tools build lint unit vectors e2e test-container ## Everything: lint, unit tests under the race detector, vectors on all targets, e2e on real parts
+test: tools build lint unit alerts vectors e2e test-container ## Everything: lint, unit tests under the race detector, alerts, vectors on all targets, e2e on real parts
 
 # The edge's engine and what packs images have one goroutine, so the race detector would only cost a minute there; what
 # counts allocations runs without it everywhere, since it allocates itself.
@@ -95,6 +95,12 @@ unit: build/weir-edge.wasm
 	@go test -race $$(go list ./... | grep -v -e '/e2e' -e '/edge' -e '/mkimages' -e '/wasmvectors')
 	@go test ./edge/... ./envoy/mkimages
 	@go test -run Alloc $(UNIT) >build/alloc.log 2>&1 || { cat build/alloc.log; exit 1; }
+
+# Prometheus, which reads and evaluates them, is a dependency of that module alone.
+alerts: ## The Prometheus alerts: each fires and is silent as its unit test says
+	@mkdir -p build
+	@cd origin/alerts/internal/evaluate && go test -count=1 -v . >$(CURDIR)/build/alerts.log 2>&1 || { cat $(CURDIR)/build/alerts.log; exit 1; }
+	@grep '^alerts: ' build/alerts.log
 
 # verbose runs `go test -v $(1)` into the log build/$(2).log, which is long: what passes is told by its summary lines,
 # what fails in full.
