@@ -3,6 +3,7 @@ package campaign
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
@@ -29,7 +30,7 @@ type ledger struct {
 }
 
 type admission struct {
-	key, of string // the counter; its holder, none for the store
+	key, of string // the counter; "local" of a process alone
 	m       modelled
 	at      limit.Micros
 	cost    int64 // 0: lost or refunded
@@ -63,7 +64,7 @@ func (l *ledger) see(all []modelled) {
 }
 
 func (l *ledger) admit(of string, m modelled, at limit.Micros) int {
-	l.admissions = append(l.admissions, admission{key: of + m.key, of: of, m: m, at: at, cost: m.cost})
+	l.admissions = append(l.admissions, admission{key: m.key, of: of, m: m, at: at, cost: m.cost})
 	return len(l.admissions) - 1
 }
 
@@ -81,7 +82,7 @@ func (l *ledger) refund(i, times int) {
 	a := &l.admissions[i]
 	bucket := a.m.algorithm.HasBurst()
 	if a.lost || bucket {
-		l.free("", []modelled{a.m})
+		l.free([]modelled{a.m})
 		times--
 	}
 	if times >= 1 && !bucket && !a.lost {
@@ -89,21 +90,21 @@ func (l *ledger) refund(i, times int) {
 		times--
 	}
 	for ; times > 0; times-- {
-		l.free("", []modelled{a.m})
+		l.free([]modelled{a.m})
 	}
 }
 
 // free notes that what was given back may be admitted beyond the bound.
-func (l *ledger) free(of string, all []modelled) {
+func (l *ledger) free(all []modelled) {
 	for _, m := range all {
-		l.admissions = append(l.admissions, admission{key: of + m.key, of: of, m: m, allowed: m.cost})
+		l.admissions = append(l.admissions, admission{key: m.key, m: m, allowed: m.cost})
 	}
 }
 
 // forget begins a counter anew.
 func (l *ledger) forget(key string) {
 	for i := range l.admissions {
-		if a := &l.admissions[i]; a.m.key == key {
+		if a := &l.admissions[i]; a.key == key || strings.HasPrefix(a.key, "process ") && strings.HasSuffix(a.key, " "+key) {
 			a.forget()
 		}
 	}

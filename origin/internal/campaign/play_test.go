@@ -26,6 +26,7 @@ type player struct {
 	receipts map[int]receipt
 	inFlight map[int]*flight
 	excused  map[excuse]limit.Micros // until when, by true time, a process may refuse by what it remembers
+	told     map[excuse]limit.Micros // until when the store refuses, as it last said
 	penal    map[excuse]*penalised
 	answered int
 	begun    int
@@ -87,7 +88,7 @@ func play(h history) (t tally, err error) {
 	defer w.close()
 	goroutines := runtime.NumGoroutine()
 	p := &player{world: w, truth: newCounters(), ledger: newLedger(), receipts: map[int]receipt{}, inFlight: map[int]*flight{},
-		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}}
+		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}, told: map[excuse]limit.Micros{}}
 	for i, s := range h.steps {
 		if err = p.step(s); err != nil {
 			err = fmt.Errorf("step %d, %s: %w", i+1, s, err)
@@ -184,6 +185,11 @@ func (p *player) step(s step) error {
 			if s.process == len(p.processes) || s.process == i {
 				proc.Use(p.releases[s.amount])
 				proc.release = s.amount
+				for e := range p.told {
+					if e.process == i {
+						delete(p.told, e)
+					}
+				}
 				for e := range p.excused { // what it remembered is gone
 					if e.process == i {
 						delete(p.excused, e)
@@ -317,7 +323,7 @@ func (p *player) call(s step) (limiter.Verdict, error) {
 		p.count.byMemory++
 		return v, p.byMemory(s, all, v)
 	}
-	return v, p.judge(s, all, v, p.store(proc, p.now+proc.ahead, s, all))
+	return v, p.judge(s, all, v, p.store(proc, p.now+proc.ahead, s, all, v.Allowed))
 }
 
 // expected is what the oracle makes of a call that went to the store.
@@ -330,7 +336,7 @@ type expected struct {
 }
 
 // store does to the oracle's counters what the fault lets the store's do.
-func (p *player) store(proc *process, began limit.Micros, s step, all []modelled) (e expected) {
+func (p *player) store(proc *process, began limit.Micros, s step, all []modelled, passed bool) (e expected) {
 	p.mix(s, all)
 	now, name := p.storeNow(), id(s, all)
 	takes := func(name string, some []modelled) []result {
@@ -344,7 +350,7 @@ func (p *player) store(proc *process, began limit.Micros, s step, all []modelled
 		if s.fault == "done" {
 			takes(name, all)
 		}
-		return p.fail(proc, began, name, all, expected{allowed: true})
+		return p.fail(proc, began, name, all, expected{allowed: true}, passed)
 	case "lost", "lostdone":
 		here, gone := split(all, s.rule)
 		if len(gone) == 0 {
@@ -357,7 +363,7 @@ func (p *player) store(proc *process, began limit.Micros, s step, all []modelled
 		if e.allowed = admitted(e.results); !e.allowed {
 			return e
 		}
-		if e = p.fail(proc, began, name, gone, e); !e.allowed && anyCharged(e.results) {
+		if e = p.fail(proc, began, name, gone, e, passed); !e.allowed && anyCharged(e.results) {
 			p.truth.do(op{kind: "refund", now: now, id: name, charges: here, results: e.results})
 		}
 		return e
@@ -378,8 +384,17 @@ func admitted(results []result) bool {
 	return !slices.ContainsFunc(results, func(r result) bool { return !r.admitted })
 }
 
+// of are charges on a process's own counters.
+func of(process int, local []modelled) (all []modelled) {
+	for _, m := range local {
+		m.key = fmt.Sprintf("process %d %s", process, m.key)
+		all = append(all, m)
+	}
+	return all
+}
+
 // fail answers for rules by their failure modes, at the process's instant at which the call began.
-func (p *player) fail(proc *process, now limit.Micros, name string, gone []modelled, e expected) expected {
+func (p *player) fail(proc *process, now limit.Micros, name string, gone []modelled, e expected, passed bool) expected {
 	if len(gone) == 0 {
 		return e
 	}
@@ -394,6 +409,11 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 		}
 	}
 	if len(e.local) == 0 {
+		return e
+	}
+	p.ledger.see(of(proc.number, e.local))
+	if !passed && p.stands(proc.number, now, e.local) {
+		e.allowed, e.local = false, nil
 		return e
 	}
 	e.spent = proc.local.do(op{kind: "take", now: now, id: name, charges: e.local})
@@ -419,7 +439,7 @@ func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) er
 		return fmt.Errorf("degraded %v, want %v", v.Degraded, e.degraded)
 	case !v.Allowed && v.Code == "":
 		return fmt.Errorf("a refusal without a reason")
-	case !v.Allowed && e.closed && len(e.local) == 0 && len(e.store) == 0 && v.Code != header.LimiterUnavailable:
+	case !v.Allowed && e.closed && len(all) == 1 && v.Code != header.LimiterUnavailable:
 		return fmt.Errorf("refused as %s for want of a store", v.Code)
 	}
 	for i, r := range e.results {
@@ -433,6 +453,7 @@ func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) er
 		if !r.admitted && e.exact && view.Decision.RetryAfter != r.d.RetryAfter && m.spec.penalty == 0 {
 			return fmt.Errorf("rule %s tells a wait of %d, want %d", m.spec.name, view.Decision.RetryAfter, r.d.RetryAfter)
 		}
+		p.tell(s.process, m, r)
 		if !r.admitted {
 			p.penalise(s.process, m, true, v)
 		}
@@ -453,7 +474,7 @@ func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) er
 	}
 	for i, r := range e.spent {
 		if r.charged {
-			p.ledger.admit(fmt.Sprintf("process %d ", s.process), e.local[i], r.at-r.d.Hold)
+			p.ledger.admit("local", of(s.process, e.local)[i], r.at-r.d.Hold)
 		}
 	}
 	p.receipts[s.n] = rec

@@ -6,7 +6,36 @@ import (
 )
 
 // live tells a process how many there are.
-func (w *world) live(o *limiter.Options) {}
+func (w *world) live(o *limiter.Options) { o.Processes = func() int64 { return int64(w.h.processes) } }
 
-// share is what a process admits by itself of a limit.
-func (w *world) share(l limit.Limit) limit.Limit { return l }
+// share is what a process admits by itself of a limit: an equal part of all it counts, at least 1.
+func (w *world) share(l limit.Limit) limit.Limit {
+	part := func(whole int64) int64 {
+		if whole == 0 {
+			return 0
+		}
+		return max(1, whole/int64(w.h.processes))
+	}
+	return limit.Limit{Count: part(l.Count), Burst: part(l.Burst), Window: l.Window}
+}
+
+// stands tells whether a process may know of a refusal that outlasts the store when a call begins: it goes by it before it
+// counts by itself.
+func (p *player) stands(process int, began limit.Micros, local []modelled) bool {
+	for _, m := range local {
+		if began <= p.told[excuse{process, m.key}] {
+			return true
+		}
+	}
+	return false
+}
+
+// tell notes what an answer of the store says until when, by the process's clock, a call is refused.
+func (p *player) tell(process int, m modelled, r result) {
+	wait := r.d.RetryAfter
+	if r.admitted {
+		wait = r.next
+	}
+	e := excuse{process, m.key}
+	p.told[e] = max(p.told[e], (p.now + p.processes[process].ahead).After(wait))
+}

@@ -117,11 +117,11 @@ func (p *player) end(s step) error {
 	switch {
 	case s.fault != "":
 		p.count.faults++
-		e = p.fail(proc, f.began, id(f.step, f.rules), f.rules, expected{allowed: true})
+		e = p.fail(proc, f.began, id(f.step, f.rules), f.rules, expected{allowed: true}, a.v.Allowed)
 	case f.hold.reply:
 		e = expected{store: f.rules, results: f.results, exact: true, allowed: admitted(f.results), lost: f.lost}
 	default:
-		e = p.store(proc, f.began, f.step, f.rules)
+		e = p.store(proc, f.began, f.step, f.rules, a.v.Allowed)
 	}
 	if f.hold.reply {
 		for i, r := range e.results {
@@ -182,7 +182,7 @@ func (p *player) refund(s step) error {
 	}
 	if anyCharged(r.spent) {
 		proc.local.do(op{kind: "refund", now: p.now + proc.ahead, id: r.id, charges: r.local, results: r.spent})
-		p.ledger.free(fmt.Sprintf("process %d ", r.process), r.local)
+		p.ledger.free(of(r.process, r.local))
 	}
 	return nil
 }

@@ -163,6 +163,7 @@ type process struct {
 	local   *counters // the oracle's, of what it falls back to
 	ahead   limit.Micros
 	release int
+	number  int
 }
 
 // world is what a history is played in.
@@ -186,8 +187,8 @@ func newWorld(h history) (*world, error) {
 		}
 		w.releases = append(w.releases, r)
 	}
-	for range h.processes {
-		p := &process{link: &link{Store: fault.New(w.server)}, local: newCounters()}
+	for n := range h.processes {
+		p := &process{number: n, link: &link{Store: fault.New(w.server)}, local: newCounters()}
 		o := limiter.Options{
 			Store: p.link, Fallback: memory.New(10_000, nil), Secret: []byte(strings.Repeat("s", 32)),
 			Now: func() limit.Micros { return w.now + p.ahead }, Announce: w.announce(p),
