@@ -24,7 +24,6 @@ type asking struct {
 	key    string
 	refund bool
 	m      modelled
-	paid   result // of a refund
 }
 
 // told is what it was answered.
