@@ -234,9 +234,14 @@ func (p *player) freed(key string) {
 	}
 }
 
-// mix excuses processes that have another release than a call: what they remember was by another rate than the counter
-// fills by from now on.
+// mix excuses processes before a call at the store: those that have another release than it, since what they remember was by
+// another rate than the counter fills by from now on; all, where the store makes an outgrown bucket anew.
 func (p *player) mix(s step, all []modelled) {
+	for _, m := range all {
+		if p.outgrown(m) {
+			p.freed(m.key)
+		}
+	}
 	for i, proc := range p.processes {
 		for _, other := range asked(p.h.releases[proc.release], s.who, s.path, s.cost) {
 			for _, m := range all {
@@ -534,12 +539,22 @@ func (p *player) mayRemember(process int, m modelled) bool {
 	if !p.truth.peek(p.storeNow(), m).Allowed || p.now <= p.excused[excuse{process, m.key}] {
 		return true
 	}
+	if p.outgrown(m) {
+		return true
+	}
 	for _, f := range p.inFlight { // those at the store have what room is known
 		if f.step.process == process && has(f.rules, m.key) {
 			return true
 		}
 	}
 	return false
+}
+
+// outgrown tells of a bucket that was full by a smaller capacity than it has now, so that the store has forgotten it: it is as
+// one never used, where a process remembers what it held.
+func (p *player) outgrown(m modelled) bool {
+	_, kept := p.truth.load(m, p.storeNow())
+	return !kept && m.algorithm.HasBurst() && p.ledger.smallest[m.key] < m.limit.Capacity()
 }
 
 func (p *player) mayPenalise(process int, m modelled) bool {
