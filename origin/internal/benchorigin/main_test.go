@@ -56,5 +56,5 @@ func connect(b *testing.B, strategy valkey.Strategy, cluster bool, servers ...*v
 
 // line prints one measurement as benchstat reads it.
 func line(name string, n int, metrics string) {
-	fmt.Printf("%s-%d\t%d\t%s\n", name, runtime.GOMAXPROCS(0), n, metrics)
+	fmt.Printf("%s-%d\t%d\t%s\n", name, runtime.NumCPU(), n, metrics)
 }
