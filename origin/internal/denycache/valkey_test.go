@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/origin/internal/clock"
 	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
@@ -64,9 +65,8 @@ func newProcess(t *testing.T, server *valkeytest.Server, strategy valkey.Strateg
 		}})
 	t.Cleanup(store.Close)
 	<-up
-	began, base := time.Now(), limit.Micros(time.Now().UnixMicro())
 	l := limiter.New(limiter.Options{Store: store, Fallback: memory.New(10, nil), Secret: []byte(strings.Repeat("s", 32)),
-		Now:     func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) },
+		Now:     clock.Anchored(),
 		Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler)}, release)
 	t.Cleanup(l.Close)
 	return process{l, store}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirproject/weir/origin/internal/breaker"
+	"github.com/weirproject/weir/origin/internal/clock"
 	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/origin/internal/keys"
 	"github.com/weirproject/weir/origin/internal/limiter"
@@ -24,7 +25,6 @@ import (
 	"github.com/weirproject/weir/origin/internal/store/valkey"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 	"github.com/weirproject/weir/origin/internal/telemetry"
-	"github.com/weirproject/weir/shared/limit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,10 +47,9 @@ func start(t *testing.T, addr, text string, deadline time.Duration, n int64) *pr
 	p.store = valkey.New(valkey.Options{Addrs: []string{addr}, Log: slog.New(slog.DiscardHandler), Commands: p.metrics.StoreCommands})
 	t.Cleanup(p.store.Close)
 	p.store.AwaitFirst(t.Context())
-	began, base := time.Now(), limit.Micros(time.Now().UnixMicro())
 	p.limiter = limiter.New(limiter.Options{
 		Store: decorate.Metered(decorate.Deadline(p.store, deadline), p.metrics), Fallback: memory.New(10_000, nil), Secret: []byte(strings.Repeat("s", 32)),
-		Now:       func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) },
+		Now:       clock.Anchored(),
 		Processes: func() int64 { return n }, Metrics: p.metrics, Log: slog.New(slog.DiscardHandler),
 	}, r)
 	t.Cleanup(p.limiter.Close)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirproject/weir/origin/internal/admin"
 	"github.com/weirproject/weir/origin/internal/certificate"
+	"github.com/weirproject/weir/origin/internal/clock"
 	"github.com/weirproject/weir/origin/internal/config"
 	"github.com/weirproject/weir/origin/internal/counters"
 	"github.com/weirproject/weir/origin/internal/gateway"
@@ -144,7 +145,7 @@ func (s *Server) table() *keys.Table {
 }
 
 func (s *Server) makeLimiter() error {
-	o := limiter.Options{Secret: s.config.Secrets.Counter, Now: anchoredClock(), Metrics: s.metrics, Log: s.log}
+	o := limiter.Options{Secret: s.config.Secrets.Counter, Now: clock.Anchored(), Metrics: s.metrics, Log: s.log}
 	o.RetryJitter = limit.Micros(s.config.Gateway.RetryJitter.Microseconds())
 	local := memory.New(memory.DefaultSize, s.metrics.Overflowed.Inc)
 	o.Store, o.Fallback = local, local
@@ -192,13 +193,6 @@ func oneIf(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// anchoredClock is a wall clock that never steps: read once, then moved on by the monotonic clock.
-func anchoredClock() func() limit.Micros {
-	began := time.Now()
-	base := limit.Micros(began.UnixMicro())
-	return func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) }
 }
 
 func (s *Server) listen(name, address string, handler http.Handler, serving *tls.Config, drain func(context.Context) int) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproject/weir/origin/internal/breaker"
+	"github.com/weirproject/weir/origin/internal/clock"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
@@ -76,7 +77,7 @@ type Store struct {
 	options  Options
 	library  library
 	extra    func(context.Context) string // one more argument, for the tests' library; nil in production
-	now      func() limit.Micros          // for offsets
+	now      func() limit.Micros          // for offsets, which stay right since it never steps
 	strategy atomic.Pointer[strategy]     // nil until a server told what it can
 	topology topology
 	backs    chan struct{} // held by each give-back under way
@@ -103,7 +104,7 @@ func newStore(o Options, l library) *Store {
 		o.Log = slog.Default()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{options: o, library: l, now: anchoredClock(), backs: make(chan struct{}, maxGiveBacks), cancel: cancel, looked: make(chan struct{})}
+	s := &Store{options: o, library: l, now: clock.Anchored(), backs: make(chan struct{}, maxGiveBacks), cancel: cancel, looked: make(chan struct{})}
 	s.startStrategy()
 	t := &s.topology
 	t.refresh, t.done, t.nodes, t.wanted = make(chan struct{}, 1), make(chan struct{}), map[string]*node{}, map[string]time.Time{}
@@ -119,13 +120,6 @@ func newStore(o Options, l library) *Store {
 	s.startHints(ctx)
 	s.startBeats(ctx)
 	return s
-}
-
-// anchoredClock is a wall clock that never steps: an offset to a server's clock stays right.
-func anchoredClock() func() limit.Micros {
-	began := time.Now()
-	base := limit.Micros(began.UnixMicro())
-	return func() limit.Micros { return base + limit.Micros(time.Since(began).Microseconds()) }
 }
 
 // Close stops the background work, closes all connections, and waits for what was sent on them to be given up. No other
