@@ -1,13 +1,7 @@
 package config_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	encoding "encoding/pem"
 	"flag"
-	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/origin/internal/certificate/certificatetest"
 	"github.com/weirproject/weir/origin/internal/config"
 )
 
@@ -142,31 +137,6 @@ func TestAShortSecretIsRefused(t *testing.T) {
 	}
 }
 
-// pem writes a certificate with its key, and gives their files.
-func pemFile(t *testing.T, dir string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for path, block := range map[string]*encoding.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
-		if err := os.WriteFile(path, encoding.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
-
 func TestAClusterBehindTLSIsRead(t *testing.T) {
 	file := write(t, "weir.yaml", `
 upstream: http://127.0.0.1:9000
@@ -180,7 +150,12 @@ store:
 secrets: {counter: [new, old], switch-at: 2027-01-31T12:00:00+01:00}
 `)
 	dir := filepath.Dir(file)
-	pemFile(t, dir)
+	pair := certificatetest.New(t).Issue(t)
+	for name, content := range map[string][]byte{"cert.pem": pair.Cert, "key.pem": pair.Key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, content := range map[string]string{"password": "first\n", "new": strings.Repeat("n", 32), "old": strings.Repeat("o", 40)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
