@@ -7,13 +7,15 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/weirproject/weir/origin/internal/terminal"
 )
 
 // Write is the report as text for a terminal.
 func (r *Report) Write(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "caller\t%s\n", printable(r.Caller.String()))
-	fmt.Fprintf(table, "release\t%d, content %s\n\n", r.Release.Number, printable(r.Release.Content))
+	fmt.Fprintf(table, "caller\t%s\n", terminal.Printable(r.Caller.String()))
+	fmt.Fprintf(table, "release\t%d, content %s\n\n", r.Release.Number, terminal.Printable(r.Release.Content))
 	_ = table.Flush() // the head aligns by itself
 	if len(r.Counters) == 0 {
 		fmt.Fprintln(table, "No counter holds this caller back.")
@@ -75,10 +77,7 @@ func (c *Counter) row() string {
 	if c.Status == Foreign || c.Status == Lost {
 		columns[5], columns[6], columns[8], columns[9] = "?", "?", "?", "?"
 	}
-	for i := range columns {
-		columns[i] = printable(columns[i])
-	}
-	return strings.TrimRight(strings.Join(columns, "\t"), "\t")
+	return strings.TrimRight(terminal.Row(columns...), "\t")
 }
 
 func (c *Counter) frees() string {
@@ -109,15 +108,5 @@ func (d Done) String() string {
 	if c.Status == OK || c.Status == Refused {
 		was += fmt.Sprintf(", %d of %d used", c.Used, c.Quota)
 	}
-	return printable(fmt.Sprintf("reset: rule %s, %s, which was %s", c.Rule, of, was))
-}
-
-// printable keeps what a name holds from moving the terminal or the table's columns.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c >= 0x7f && c < 0xa0 {
-			return '?'
-		}
-		return c
-	}, text)
+	return terminal.Printable(fmt.Sprintf("reset: rule %s, %s, which was %s", c.Rule, of, was))
 }

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weirproject/weir/origin/internal/rules"
+	"github.com/weirproject/weir/origin/internal/terminal"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -90,11 +91,11 @@ type explanation struct {
 }
 
 func (e *explanation) head(w io.Writer) {
-	fmt.Fprintf(w, "request\t%s\n", printable(e.q.Method+" "+e.q.Path))
+	fmt.Fprintf(w, "request\t%s\n", terminal.Printable(e.q.Method+" "+e.q.Path))
 	if e.q.Host != "" {
-		fmt.Fprintf(w, "host\t%s\n", printable(e.q.Host))
+		fmt.Fprintf(w, "host\t%s\n", terminal.Printable(e.q.Host))
 	}
-	fmt.Fprintf(w, "read as\t%s\n", printable(strings.Join(rule.Readings(e.q.Path), "  and  ")))
+	fmt.Fprintf(w, "read as\t%s\n", terminal.Printable(strings.Join(rule.Readings(e.q.Path), "  and  ")))
 	var who []string
 	for _, p := range []struct{ name, value string }{
 		{"key", e.q.Caller.Key}, {"user", e.q.Caller.User}, {"tenant", e.q.Caller.Tenant}, {"tier", e.q.Caller.Tier}, {"address", e.address()},
@@ -106,7 +107,7 @@ func (e *explanation) head(w io.Writer) {
 	if len(who) == 0 {
 		who = []string{"nothing known"}
 	}
-	fmt.Fprintf(w, "caller\t%s\n", printable(strings.Join(who, ", ")))
+	fmt.Fprintf(w, "caller\t%s\n", terminal.Printable(strings.Join(who, ", ")))
 }
 
 func (e *explanation) address() string {
@@ -121,10 +122,10 @@ func (e *explanation) rule(r *rule.Rule) {
 	pattern, matched, line := "", false, strconv.Itoa(int(r.Line))
 	switch {
 	case e.treatment == rules.Denied:
-		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the edge refuses all requests from "+e.network.String()))
+		e.others = append(e.others, terminal.Row(r.Name, line, r.Where.String(), "the edge refuses all requests from "+e.network.String()))
 		return
 	case e.treatment == rules.Exempt && r.Where == rule.Edge:
-		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the address is exempt, as one of "+e.network.String()))
+		e.others = append(e.others, terminal.Row(r.Name, line, r.Where.String(), "the address is exempt, as one of "+e.network.String()))
 		return
 	}
 	for _, m := range e.set.Match(r.Where, e.request, nil) {
@@ -133,12 +134,12 @@ func (e *explanation) rule(r *rule.Rule) {
 		}
 	}
 	if !matched {
-		e.others = append(e.others, row(r.Name, line, r.Where.String(), e.set.Mismatch(r, e.request)))
+		e.others = append(e.others, terminal.Row(r.Name, line, r.Where.String(), e.set.Mismatch(r, e.request)))
 		return
 	}
 	chosen, missing := r.Principal(e.present(), nil)
 	if missing != nil {
-		e.others = append(e.others, row(r.Name, line, r.Where.String(), "the request has no "+strings.Join(strings.Split(missing.String(), "|"), " and no ")+", which it is limited by"))
+		e.others = append(e.others, terminal.Row(r.Name, line, r.Where.String(), "the request has no "+strings.Join(strings.Split(missing.String(), "|"), " and no ")+", which it is limited by"))
 		return
 	}
 	e.limited = e.limited || r.Mode == rule.Enforce
@@ -151,7 +152,7 @@ func (e *explanation) rule(r *rule.Rule) {
 	if r.Mode == rule.Shadow {
 		name += " (shadow)"
 	}
-	e.applies = append(e.applies, row(name, line, r.Where.String(), strings.Join(principal, " "), rule.EndpointMethod(e.q.Method)+" "+pattern, allowed, from))
+	e.applies = append(e.applies, terminal.Row(name, line, r.Where.String(), strings.Join(principal, " "), rule.EndpointMethod(e.q.Method)+" "+pattern, allowed, from))
 }
 
 func (e *explanation) present() (p rule.Parts) {
@@ -246,23 +247,6 @@ func Limit(r *rule.Rule, l limit.Limit) string {
 		text += fmt.Sprintf(", cost %d", r.Cost)
 	}
 	return text
-}
-
-func row(columns ...string) string {
-	for i := range columns {
-		columns[i] = printable(columns[i])
-	}
-	return strings.Join(columns, "\t")
-}
-
-// printable keeps what a request holds from moving the terminal or the table's columns.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c >= 0x7f && c < 0xa0 {
-			return '?'
-		}
-		return c
-	}, text)
 }
 
 // ParseMethod reads a method as rules compare it: the usual ones in capitals, however a shell's user writes them.
