@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/moduletest"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/limit/limittest"
 	"github.com/weirproject/weir/shared/rule"
@@ -13,7 +14,7 @@ import (
 // vectors are shared/limit's, as far as the port of a store reaches: a peek is for cost 1, costs are validated before.
 func vectors(f *fixture) {
 	f.virtual()
-	files, err := limittest.ReadAll(os.DirFS(filepath.Join(f.root(), "shared", "limit", "testdata")))
+	files, err := limittest.ReadAll(os.DirFS(filepath.Join(moduletest.Root(f), "shared", "limit", "testdata")))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -82,19 +83,4 @@ func (f *fixture) vector(file string, c limittest.Case, n int) (calls int) {
 		calls++
 	}
 	return calls
-}
-
-// root is the folder of go.mod, above the test's package.
-func (f *fixture) root() string {
-	dir, err := os.Getwd()
-	for ; err == nil; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	f.Fatalf("no go.mod above the test's folder: %v", err)
-	return ""
 }

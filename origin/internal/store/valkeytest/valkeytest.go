@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/origin/internal/store/moduletest"
 )
 
 // Server is a running Valkey. It ends with its test.
@@ -49,7 +51,7 @@ func find(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("WEIR_VALKEY")
 	if path == "" {
-		path = filepath.Join(root(t), ".tools", "bin", "valkey-server")
+		path = filepath.Join(moduletest.Root(t), ".tools", "bin", "valkey-server")
 	}
 	if _, err := os.Stat(path); err != nil {
 		message := fmt.Sprintf("MISSING PART: no Valkey at %q: run `make tools`, or name one in WEIR_VALKEY", path)
@@ -59,22 +61,6 @@ func find(t testing.TB) string {
 		t.Skip(message)
 	}
 	return path
-}
-
-// root is the folder of go.mod, above the test's package.
-func root(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	for ; err == nil; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	t.Fatalf("no go.mod above the test's folder: %v", err)
-	return ""
 }
 
 func freeAddr(t testing.TB) string {
