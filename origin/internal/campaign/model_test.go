@@ -148,8 +148,10 @@ func (c *counters) refund(o op) {
 		if !kept || !o.results[i].charged {
 			continue
 		}
-		next := refund(state, m.limit, o.now, m.cost, o.results[i].at)
-		c.held[m.key] = &held{next, o.now.After(peek(next, m.limit, o.now, 1).ResetAfter)}
+		// By the limit of the charge: what is left as it is lasts by that of later ones.
+		if next := refund(state, m.limit, o.now, m.cost, o.results[i].at); !reflect.DeepEqual(state, next) {
+			c.held[m.key] = &held{next, o.now.After(peek(next, m.limit, o.now, 1).ResetAfter)}
+		}
 	}
 }
 

@@ -123,8 +123,11 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 			continue
 		}
 		if p := s.findCharged(c, o, &l, call.Now); p.kept {
-			next := p.state.refund(c, call.Now, o.At)
-			p.keep(&next, call.Now.After(next.freshAfter(c, call.Now)))
+			// A refund comes with the limit of its charge. Of a state that it leaves as it is, the time until that is over
+			// is by the limit of later ones.
+			if next := p.state.refund(c, call.Now, o.At); next != p.state || next.log != nil {
+				p.keep(&next, call.Now.After(next.freshAfter(c, call.Now)))
+			}
 		}
 	}
 	return nil

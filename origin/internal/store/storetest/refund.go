@@ -54,6 +54,35 @@ func refundOfNothing(f *fixture, a rule.Algorithm) {
 	f.wantUsed(1, full)
 }
 
+// A refund comes with the limit of its charge. What it leaves as it is, by which a queue is what it was, lasts by the limit
+// of later charges, however soon it would be over by that of the first one.
+func refundAfterLowered(f *fixture, a rule.Algorithm) {
+	f.virtual()
+	by := func(count int64) limiter.Charge {
+		c := f.charge(1, a, 0, 1)
+		c.Limit = limit.Limit{Count: count, Window: limit.Hour}
+		return c
+	}
+	f.now = start
+	high, low := by(8), by(2)
+	if a.HasBurst() {
+		high.Limit.Burst, low.Limit.Burst = 2, 2
+	}
+	want := newModel(high, f.now)
+	first := f.mustTake(high)
+	want.Take(high.Limit, f.now, 1)
+	f.mustTake(low)
+	want.Take(low.Limit, f.now, 1)
+	f.refund(noID, []limiter.Charge{high}, first)
+	want.Refund(high.Limit, f.now, 1, first[0].At)
+	for range 8 {
+		f.now += limit.Hour / 10
+		if got, d := f.peek(low), want.Peek(low.Limit, f.now, 0); got != d {
+			f.Errorf("%d µs on: %+v, package limit %+v", f.now-start, got, d)
+		}
+	}
+}
+
 func reset(f *fixture, a rule.Algorithm) {
 	one, two, other := f.charge(1, a, 10, 10), f.charge(2, a, 10, 3), f.charge(3, a, 10, 1)
 	f.mustTake(one, two, other)

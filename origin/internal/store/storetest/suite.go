@@ -63,6 +63,7 @@ var (
 		{"a refund gives back what was charged", refund},
 		{"a refund makes no counter", refundMakesNone},
 		{"a refund of what was not charged gives nothing back", refundOfNothing},
+		{"a refund after the limit was lowered leaves what is left to last", refundAfterLowered},
 		{"a reset counter is as one never used", reset},
 		{"a foreign value stops its own call alone", foreign},
 		{"an answer tells what comes next", next},
