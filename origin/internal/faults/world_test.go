@@ -158,17 +158,24 @@ var faultCommands = map[string]faultCommand{
 }
 
 // partReplica keeps the replica from what its primary does from now on, as a link that is down does: what follows is the
-// tail that a failover loses.
+// tail that a failover loses. What came before it has.
 func (w *world) partReplica() {
 	w.t.Helper()
-	primary := w.servers[w.at]
-	_, port, _ := net.SplitHostPort(w.servers[w.at+3].Addr)
+	primary, replica := w.servers[w.at], w.servers[w.at+3]
+	_, port, _ := net.SplitHostPort(replica.Addr)
+	written := primary.Info("replication")["master_repl_offset"]
+	awaitTrue(w.t, "the replica on port "+port+" has what was written", func() bool {
+		read := replica.Info("replication")["slave_repl_offset"]
+		return len(read) > len(written) || len(read) == len(written) && read >= written
+	})
 	w.do(primary, "ACL", "SETUSER", "default", "-psync", "-sync")
 	w.do(primary, "CLIENT", "KILL", "TYPE", "replica")
 	awaitTrue(w.t, "the replica on port "+port+" is cut off", func() bool {
-		text, err := primary.Do("INFO", "replication").ToString()
-		return err == nil && strings.Contains(text, "connected_slaves:0")
+		return primary.Info("replication")["connected_slaves"] == "0"
 	})
+	if had, has := len(primary.Keys()), len(replica.Keys()); has < had {
+		w.t.Fatalf("the replica has %d keys of %d: %v", has, had, replica.Info("replication"))
+	}
 }
 
 // awaitTrue asks another process again and again, which has no event to wait for.

@@ -64,7 +64,7 @@ func StartClusterWithReplicas(t testing.TB, primaries, replicas int, args ...str
 	}
 	if replicas > 0 {
 		c.await("every replica in step with its primary", func(s *Server) bool {
-			info := s.info("replication")
+			info := s.Info("replication")
 			return info["role"] == "master" && info["connected_slaves"] == strconv.Itoa(replicas) || info["master_link_status"] == "up"
 		})
 	}

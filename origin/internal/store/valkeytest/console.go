@@ -92,7 +92,7 @@ func (s *Server) Flush() {
 func (s *Server) Calls() map[string]int64 {
 	s.t.Helper()
 	calls := map[string]int64{}
-	for name, value := range s.info("commandstats") {
+	for name, value := range s.Info("commandstats") {
 		command, ok := strings.CutPrefix(name, "cmdstat_")
 		count, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 		n, err := strconv.ParseInt(count, 10, 64)
@@ -123,7 +123,7 @@ func (s *Server) Since(before map[string]int64) map[string]int64 {
 // CPU is what the server has used of the processor since it started, user and system.
 func (s *Server) CPU() time.Duration {
 	s.t.Helper()
-	info := s.info("cpu")
+	info := s.Info("cpu")
 	seconds := 0.0
 	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
 		n, err := strconv.ParseFloat(info[name], 64)
@@ -166,8 +166,8 @@ func (s *Server) User(name, password string, rules ...string) {
 	s.args = append(append(s.args, "--user", name, "on", ">"+password), rules...)
 }
 
-// info is a section of INFO by the names of its fields.
-func (s *Server) info(section string) map[string]string {
+// Info is a section of INFO by the names of its fields.
+func (s *Server) Info(section string) map[string]string {
 	s.t.Helper()
 	return fields(s.text("INFO", section))
 }
