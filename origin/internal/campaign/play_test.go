@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -185,15 +186,10 @@ func (p *player) step(s step) error {
 			if s.process == len(p.processes) || s.process == i {
 				proc.Use(p.releases[s.amount])
 				proc.release = s.amount
-				for e := range p.told {
-					if e.process == i {
-						delete(p.told, e)
-					}
-				}
-				for e := range p.excused { // what it remembered is gone
-					if e.process == i {
-						delete(p.excused, e)
-					}
+				if !p.waiting(i) { // what it remembered is gone, but to the calls under way by the release before
+					ofProcess := func(e excuse, _ limit.Micros) bool { return e.process == i }
+					maps.DeleteFunc(p.told, ofProcess)
+					maps.DeleteFunc(p.excused, ofProcess)
 				}
 			}
 		}
@@ -212,6 +208,16 @@ func (p *player) step(s step) error {
 		p.freed("")
 	}
 	return nil
+}
+
+// waiting tells whether a process has calls under way.
+func (p *player) waiting(process int) bool {
+	for _, f := range p.inFlight {
+		if f.step.process == process {
+			return true
+		}
+	}
+	return false
 }
 
 // outdate leaves calls out of the ledger whose answers are under way.
