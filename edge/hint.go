@@ -178,12 +178,12 @@ type Caller struct {
 	address address
 }
 
-// Hint takes up what the origin told about a request of caller's that it refused, if it means this release and a rule of
-// it: until then the edge refuses the same credential, or address, for requests that the rule applies to. It reports
-// whether the hint was taken.
+// Hint takes up what the origin told about a request of caller's that it refused, if it means a rule of this release: until
+// then the edge refuses the same credential, or address, for requests that the rule applies to. It reports whether the hint
+// was taken. An origin that reads its rules from a file says release 0, whatever number the bundle was built with.
 func (e *Engine) Hint(value []byte, caller *Caller, now limit.Micros) bool {
 	h, ok := parseHint(value)
-	if !ok || h.release != e.release || h.wait <= 0 || h.scope != addressScope && !caller.hashed {
+	if !ok || h.release != 0 && h.release != e.release || h.wait <= 0 || h.scope != addressScope && !caller.hashed {
 		return false
 	}
 	until := now.After(h.wait)

@@ -61,6 +61,19 @@ func TestAHintRefusesWhomTheOriginRefused(t *testing.T) {
 	}
 }
 
+// Who numbers bundles (weir bundle build --release) has origins that know no number all the same.
+func TestAnOriginThatReadsItsRulesFromAFileIsHeardWhateverTheBundlesNumber(t *testing.T) {
+	good := newKey(t, 1)
+	e := worker(newSlots(), originRules(t, "search /search", good))
+	r := withKey(good, "192.0.2.1:1", "/search", 0)
+	if !takeHint(e, []byte("v1;rule=search;scope=key;ms=2000;release=0"), r) {
+		t.Fatal("the hint was not taken")
+	}
+	if v := decide(e, r); v.Allowed || !v.Hinted || v.Rule != "search" {
+		t.Errorf("got %+v", v)
+	}
+}
+
 func TestAHintForAnAddressIsItsNetworks(t *testing.T) {
 	e := worker(newSlots(), originRules(t, "any *"))
 	r := Request{Address: []byte("[2001:db8::1]:1"), Route: to("/")}
