@@ -382,14 +382,22 @@ func TestAnUnreachableAPIIsABadGatewayToldOnce(t *testing.T) {
 	}
 }
 
-func TestWithoutAStoreARuleThatFailsClosedIsUnavailable(t *testing.T) {
-	s := start(t, settings{rules: "version: 1\nrules:\n- {name: a, where: origin, by: [address], limit: 5/1h, on-store-failure: closed, match: {paths: [/closed]}}\n- {name: b, where: origin, by: [address], limit: 5/1h}\n"}, nil)
+func TestWithoutAStoreEachRuleAnswersByItsFailureMode(t *testing.T) {
+	s := start(t, settings{rules: "version: 1\nrules:\n- {name: a, where: origin, by: [address], limit: 5/1h, on-store-failure: closed, match: {paths: [/closed]}}\n- {name: b, where: origin, by: [address], limit: 5/1h, match: {paths: [/]}}\n"+
+		"- {name: c, where: origin, by: [address], limit: 5/1h, on-store-failure: open, match: {paths: [/open]}}\n"+
+		"- {name: d, where: origin, by: [address], limit: 5/1h, on-store-failure: open, headers: none, match: {paths: [/hidden]}}\n"}, nil)
 	s.store.fail(&limiter.StoreError{Reason: "deadline", Err: errors.New("late")})
 	if a := s.get("/closed"); a.StatusCode != 503 || a.problem["code"] != "limiter_unavailable" || a.Header.Get("Retry-After") != "1" {
 		t.Errorf("closed: %d %v %v", a.StatusCode, a.Header, a.problem)
 	}
 	if a := s.get("/"); a.StatusCode != 200 || a.Header.Get("X-Ratelimit-Degraded") != "true" || a.Header.Get("X-Ratelimit-Remaining") != "4" {
 		t.Errorf("local: %d %v", a.StatusCode, a.Header)
+	}
+	if a := s.get("/open"); a.StatusCode != 200 || a.Header.Get("X-Ratelimit-Degraded") != "true" || a.Header.Get("X-Ratelimit-Limit") != "" {
+		t.Errorf("open: %d %v", a.StatusCode, a.Header)
+	}
+	if a := s.get("/hidden"); a.StatusCode != 200 || a.Header.Get("X-Ratelimit-Degraded") != "" {
+		t.Errorf("open, without headers: %d %v", a.StatusCode, a.Header)
 	}
 	s.store.fail(nil)
 	if a := s.get("/"); a.StatusCode != 200 || a.Header.Get("X-Ratelimit-Degraded") != "" {

@@ -68,9 +68,6 @@ type shown [7]string
 
 // show sets the fields that a client sees of its limits; values is where they are kept.
 func show(h http.Header, v *limiter.Verdict, values *shown) {
-	if v.Deciding < 0 {
-		return
-	}
 	n := 0
 	set := func(name, value string) {
 		values[n] = value
@@ -78,7 +75,8 @@ func show(h http.Header, v *limiter.Verdict, values *shown) {
 		n++
 	}
 	header.OfMany(v.Views, func(name, value string) { set(limitFields[name], value) })
-	if v.Degraded && v.Views[v.Deciding].Mode == rule.Full {
+	// Of a rule that fails open no limit is known to show, only that it was not counted.
+	if v.Uncounted || v.Degraded && v.Deciding >= 0 && v.Views[v.Deciding].Mode == rule.Full {
 		set(degradedHeader, "true")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
+	"github.com/weirproject/weir/shared/rule"
 )
 
 const (
@@ -69,7 +70,7 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 		return
 	case byOpen:
 		p.deny.Leave(c.Counter, w.passes[i])
-		v.Degraded = true
+		v.Degraded, v.Uncounted = true, v.Uncounted || w.rules[i].rule.Headers == rule.Full
 		metrics.Count(telemetry.Open, telemetry.Local)
 		return
 	case byClosed, byBusy:
