@@ -57,6 +57,10 @@ func (d *door) reset(r *http.Request) (any, error) {
 	err = d.Limiter.Reset(r.Context(), h)
 	line := []any{"audit", true, "action", "counters.reset", "rule", h.Rule.Name, "principal_hash", h.Counter.PrincipalHash(),
 		"reason", want.Reason, "author", want.By}
+	if failed, ok := errors.AsType[*limiter.StoreError](err); ok && !failed.Asked() {
+		d.Log.Error("a counter was not reset, the store was not asked", append(line, "error", err.Error())...)
+		return nil, &Failure{Status: http.StatusBadGateway, Text: err.Error() + ": it was not reset, try again"}
+	}
 	if err != nil {
 		d.Log.Error("a counter may have been reset, the store did not say", append(line, "error", err.Error())...)
 		return nil, &Failure{Status: http.StatusBadGateway, Text: err.Error() + ": it may have been reset or not, try again"}

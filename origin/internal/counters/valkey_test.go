@@ -1,9 +1,12 @@
 package counters_test
 
 import (
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/origin/internal/breaker"
 	"github.com/weirproject/weir/origin/internal/counters"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
 )
@@ -96,10 +99,34 @@ func TestWithoutItsStoreTheDoorSaysSo(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	status, text := o.ask("POST", "/counters/reset", counters.Reset{Rule: "per-key", Caller: acme, Reason: "r", By: "b"})
-	if status != 502 {
+	if status != 502 || !strings.Contains(text, "it may have been reset or not") {
 		t.Errorf("%d %s, want 502", status, text)
 	}
 	if lines := o.audit(); len(lines) != 1 || lines[0]["error"] == nil {
 		t.Errorf("audit: %v", lines)
+	}
+}
+
+// A server that is left alone was not asked: nobody has to look whether the counter was reset.
+func TestAResetThatAnOpenBreakerKeepsFromTheStoreSaysSo(t *testing.T) {
+	valkey := valkeytest.Start(t)
+	dir, key := files(t, "store: {url: \"valkey://"+valkey.Addr+"\", deadline: 100ms}\n")
+	o := start(t, dir, key)
+	awaitStore(o)
+	valkey.Stop()
+	defer valkey.Continue()
+	for began := time.Now(); ; {
+		var burst sync.WaitGroup
+		for range 2 * breaker.MinSample {
+			burst.Go(func() { o.call(1, "GET", "/") })
+		}
+		burst.Wait()
+		status, text := o.ask("POST", "/counters/reset", counters.Reset{Rule: "per-key", Caller: acme, Reason: "r", By: "b"})
+		if status == 502 && strings.Contains(text, "it was not reset") {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("the breaker is open: %d %s", status, text)
+		}
 	}
 }

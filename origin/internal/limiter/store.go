@@ -93,13 +93,21 @@ type Outcome struct {
 
 // StoreError is a failed request to a store.
 type StoreError struct {
-	Reason string // one of a fixed few words, for metrics: deadline, unreachable, stale, answer, open, or [Busy]
+	Reason string // one of a fixed few words, for metrics: deadline, unreachable, stale, answer, [Busy] or [Open]
 	Err    error
 }
 
-// Busy is the reason where a store was not asked since too many calls of this process wait for it already. It is this
-// process that has no room, whatever its store can do.
-const Busy = "busy"
+// Reasons of a store that was not asked at all.
+const (
+	// Busy is that too many calls of this process wait for it already. It is this process that has no room, whatever its
+	// store can do.
+	Busy = "busy"
+	// Open is that it failed too often, and is left alone for a while.
+	Open = "open"
+)
+
+// Asked tells whether the store may have done what it was asked.
+func (e *StoreError) Asked() bool { return e.Reason != Busy && e.Reason != Open }
 
 // Error is the cause with the reason.
 func (e *StoreError) Error() string { return fmt.Sprintf("store: %v (%s)", e.Err, e.Reason) }

@@ -30,7 +30,7 @@ const (
 	reasonBusy        = limiter.Busy
 	reasonStale       = "stale"
 	reasonAnswer      = "answer"
-	reasonOpen        = "open"
+	reasonOpen        = limiter.Open
 )
 
 // Options name the servers. Zero values of the optional ones count nothing and log to the default logger.
