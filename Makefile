@@ -137,6 +137,7 @@ FAULT_RATE ?= 2000
 faults: export CI = true
 faults: tools ## What can go wrong with the store: each fault, a tally through a failover, a stopped server at 2,000 calls/s (FAULT_RATE=2000)
 	@mkdir -p build
+	@echo 'faults: running, some minutes, log in build/faults.log'
 	@go test -count=1 -v -run 'TestScenarios$$|TestATally' ./origin/internal/faults >build/faults.log 2>&1 || { cat build/faults.log; exit 1; }
 	@go test -count=1 -v -run 'TestAStoppedStore' ./origin/internal/faults -args -rate $(FAULT_RATE) -stopped 20s -deadline 10ms >>build/faults.log 2>&1 || { cat build/faults.log; exit 1; }
 	@grep -E '^(fault|faults:|tally:|stopped:)' build/faults.log

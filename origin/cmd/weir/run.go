@@ -23,8 +23,9 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the whole system on this machine, to look at it",
-		Long: `Run Valkey, a demo API, an issuer of users, the origin and Envoy with the filter on loopback ports, until Ctrl-C.
-It is "make run", which builds and fetches what is missing first. Addresses go to build/run.json as well.`,
+		Long: `Run Valkey, a demo API, an issuer of users, the origin and Envoy with the filter on loopback ports, until Ctrl-C
+or until one of them ends. It is "make run", which builds and fetches what is missing first. Addresses go to build/run.json
+as well.`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			memory, err := choice("store", store, "memory", "valkey")

@@ -383,8 +383,8 @@ func TestAnUnreachableAPIIsABadGatewayToldOnce(t *testing.T) {
 }
 
 func TestWithoutAStoreEachRuleAnswersByItsFailureMode(t *testing.T) {
-	s := start(t, settings{rules: "version: 1\nrules:\n- {name: a, where: origin, by: [address], limit: 5/1h, on-store-failure: closed, match: {paths: [/closed]}}\n- {name: b, where: origin, by: [address], limit: 5/1h, match: {paths: [/]}}\n"+
-		"- {name: c, where: origin, by: [address], limit: 5/1h, on-store-failure: open, match: {paths: [/open]}}\n"+
+	s := start(t, settings{rules: "version: 1\nrules:\n- {name: a, where: origin, by: [address], limit: 5/1h, on-store-failure: closed, match: {paths: [/closed]}}\n- {name: b, where: origin, by: [address], limit: 5/1h, match: {paths: [/]}}\n" +
+		"- {name: c, where: origin, by: [address], limit: 5/1h, on-store-failure: open, match: {paths: [/open]}}\n" +
 		"- {name: d, where: origin, by: [address], limit: 5/1h, on-store-failure: open, headers: none, match: {paths: [/hidden]}}\n"}, nil)
 	s.store.fail(&limiter.StoreError{Reason: "deadline", Err: errors.New("late")})
 	if a := s.get("/closed"); a.StatusCode != 503 || a.problem["code"] != "limiter_unavailable" || a.Header.Get("Retry-After") != "1" {
