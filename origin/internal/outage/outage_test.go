@@ -39,8 +39,17 @@ func TestTheReadmeHoldsTheTable(t *testing.T) {
 type world struct {
 	limiter *limiter.Limiter
 	store   *fault.Store
+	behind  *forgetful
 	now     limit.Micros
 }
+
+// forgetful is a store that another one can be put in the place of.
+type forgetful struct{ limiter.Store }
+
+func newForgetful() *forgetful { return &forgetful{memory.New(100, nil)} }
+
+// lose loses all data, as a server that is restarted does.
+func (f *forgetful) lose() { *f = *newForgetful() }
 
 const (
 	count     = 4 // of the limit, by the hour
@@ -53,7 +62,8 @@ func newWorld(t *testing.T, mode string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{store: fault.New(memory.New(100, nil)), now: 1000 * limit.Hour}
+	behind := newForgetful()
+	w := &world{store: fault.New(behind), behind: behind, now: 1000 * limit.Hour}
 	w.limiter = limiter.New(limiter.Options{
 		Store: w.store, Fallback: memory.New(100, nil), Secret: []byte(strings.Repeat("s", 32)), Now: func() limit.Micros { return w.now },
 		Processes: func() int64 { return processes }, Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler),
@@ -100,39 +110,70 @@ func (w *world) answer(t *testing.T) outage.Answer {
 	return 0
 }
 
+// fails has all requests to the store fail for a reason.
+func fails(reason string) func(*testing.T, *world) {
+	return func(_ *testing.T, w *world) { w.store.Inject(fault.Fault{Reason: reason}) }
+}
+
+// spend makes n calls that the store admits.
+func (w *world) spend(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if v := w.check(t); !v.Allowed || v.Degraded {
+			t.Fatalf("%+v", v)
+		}
+	}
+}
+
+// made are how a store gets into each state, by the reasons that it fails for, or by its name of one that is no failure.
+var made = map[string]func(*testing.T, *world){
+	"answers": func(*testing.T, *world) {},
+	"any, while the deny cache holds a refusal of the counter": func(t *testing.T, w *world) {
+		w.spend(t, count)
+		fails("unreachable")(t, w)
+	},
+	"deadline": fails("deadline"), "stale": fails("stale"), "open": fails("open"), "unreachable": fails("unreachable"), "answer": fails("answer"),
+	limiter.Busy: fails(limiter.Busy),
+	"foreign": func(t *testing.T, w *world) {
+		w.spend(t, 1)
+		for _, asked := range w.store.Asked() {
+			w.store.Spoil(asked.Call.Charges[0].Counter)
+		}
+	},
+	// Not all of the limit: the deny cache would know.
+	"lost its last writes or all data (failover, restart)": func(t *testing.T, w *world) {
+		w.spend(t, count-1)
+		w.behind.lose()
+	},
+}
+
+// A state that nobody makes fails, and so does one that is made and that no row tells of.
 func TestEachStateIsAnsweredAsTheTableSays(t *testing.T) {
 	told := map[string]bool{}
 	for _, s := range outage.States {
-		for mode, want := range map[string]outage.Answer{"on-store-failure: local": s.Local, "on-store-failure: open": s.Open, "on-store-failure: closed": s.Closed, "exact: true": s.Closed} {
-			for _, reason := range append(s.Reasons, "") {
-				told[reason] = true
+		kinds := s.Reasons
+		if len(kinds) == 0 {
+			kinds = []string{s.Store}
+		}
+		for _, kind := range kinds {
+			told[kind] = true
+			enter, known := made[kind]
+			if !known {
+				t.Errorf("%s (%s): nobody makes it", s.Store, kind)
+				continue
+			}
+			for mode, want := range map[string]outage.Answer{"on-store-failure: local": s.Local, "on-store-failure: open": s.Open, "on-store-failure: closed": s.Closed, "exact: true": s.Closed} {
 				w := newWorld(t, mode)
-				switch {
-				case reason == "foreign":
-					w.check(t)
-					for _, asked := range w.store.Asked() {
-						w.store.Spoil(asked.Call.Charges[0].Counter)
-					}
-				case reason != "":
-					w.store.Inject(fault.Fault{Reason: reason})
-				case len(s.Reasons) > 0:
-					continue
-				case s.Local == outage.Remembered:
-					for range count {
-						w.check(t)
-					}
-					w.store.Inject(fault.Fault{Reason: "unreachable"})
-				}
+				enter(t, w)
 				if got := w.answer(t); got != want {
-					t.Errorf("%s (%s), %s: %v, want %v", s.Store, reason, mode, got, want)
+					t.Errorf("%s (%s), %s: %v, want %v", s.Store, kind, mode, got, want)
 				}
 			}
 		}
 	}
-	// No reason for which a store fails is without a state.
-	for _, reason := range []string{"deadline", "unreachable", limiter.Busy, "stale", "answer", "open", "foreign"} {
-		if !told[reason] {
-			t.Errorf("no state is told for %s", reason)
+	for kind := range made {
+		if !told[kind] {
+			t.Errorf("no state is told for %s", kind)
 		}
 	}
 }
