@@ -119,7 +119,7 @@ func (r *run) calls(number int, step Step) {
 	}
 	tried := r.tried()
 	if step.Asked != nil {
-		r.w.proxy.Count("FCALL\r\n")
+		r.w.count(r.s.Strategy)
 	}
 	end := time.Now().Add(step.Calls)
 	all := pace(r.load, modePaths, rate*float64(len(r.origins)), end.Before)
@@ -297,16 +297,17 @@ func TestTheReadmeNamesEveryFault(t *testing.T) {
 
 func TestAScenarioWithAFaultIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"name: x\nwhy: y\nsteps: [{recover: true}]\nfoo: 1\n":                        "foo",
-		"name: x\nsteps: [{recover: true}]\n":                                        "why",
-		"name: x\nwhy: y\nsteps: []\n":                                               "steps",
-		"name: x\nwhy: y\nservers: two\nsteps: [{recover: true}]\n":                  "servers",
-		"name: x\nwhy: y\nsteps: [{fault: explode}]\n":                               "explode",
-		"name: x\nwhy: y\nsteps: [{fault: begin-move}]\n":                            "begin-move needs servers",
-		"name: x\nwhy: y\nsteps: [{calls: 1s, answered: maybe}]\n":                   "maybe",
-		"name: x\nwhy: y\nsteps: [{spend: 127.0.0.3, times: 1, pass: 2}]\n":          "pass",
-		"name: x\nwhy: y\nsteps: [{fault: stop, recover: true}]\n":                   "one of",
-		"name: x\nwhy: y\nsteps: [{spend: 1.1.1.1, times: 1, pass: 1, origin: 2}]\n": "origin",
+		"name: x\nwhy: y\nsteps: [{recover: true}]\nfoo: 1\n":                                             "foo",
+		"name: x\nsteps: [{recover: true}]\n":                                                             "why",
+		"name: x\nwhy: y\nsteps: []\n":                                                                    "steps",
+		"name: x\nwhy: y\nservers: two\nsteps: [{recover: true}]\n":                                       "servers",
+		"name: x\nwhy: y\nsteps: [{fault: explode}]\n":                                                    "explode",
+		"name: x\nwhy: y\nsteps: [{fault: begin-move}]\n":                                                 "begin-move needs servers",
+		"name: x\nwhy: y\nsteps: [{calls: 1s, answered: maybe}]\n":                                        "maybe",
+		"name: x\nwhy: y\nsteps: [{spend: 127.0.0.3, times: 1, pass: 2}]\n":                               "pass",
+		"name: x\nwhy: y\nsteps: [{fault: stop, recover: true}]\n":                                        "one of",
+		"name: x\nwhy: y\nsteps: [{spend: 1.1.1.1, times: 1, pass: 1, origin: 2}]\n":                      "origin",
+		"name: x\nwhy: y\nstrategy: commands\nsteps: [{spend: 1.1.1.1, times: 1, pass: 1, rule: soon}]\n": "no window",
 	} {
 		if _, err := parseScenario([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -129,6 +129,8 @@ func (step Step) check(s Scenario) error {
 		return fmt.Errorf("answered: %q, want one of %v", step.Answered, answers)
 	case step.Spend != "" && (step.Times < 1 || step.Pass == nil || *step.Pass > step.Times):
 		return fmt.Errorf("spend: want times, and pass of at most as many")
+	case step.Rule == "soon" && s.Strategy == "commands":
+		return errors.New("rule: soon is no window, which commands keep alone")
 	case step.Origin < 0 || step.Origin > s.Origins:
 		return fmt.Errorf("origin: %d, want 1 to %d", step.Origin, s.Origins)
 	}

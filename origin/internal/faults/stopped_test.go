@@ -64,7 +64,7 @@ func TestAStoppedStoreAtARate(t *testing.T) {
 	within("0.001")
 	r.told(1, first, either)
 	awaitTrue(t, "the breaker is open", func() bool { return o.metric("weir_breaker_state") == 2 })
-	w.proxy.Count("FCALL\r\n")
+	w.count("")
 	tried := r.tried()
 	open := stage(*stoppedOpen)
 	r.told(2, open, byMode)

@@ -3,6 +3,8 @@ package faults
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,13 +29,15 @@ type world struct {
 	proxy    *valkeytest.Proxy // of the only server; nil in a cluster
 	cluster  *valkeytest.Cluster
 	stepping *valkeytest.Stepping
-	at       int // in a cluster, the index of the node with home's counters
-	slot     int // its slot
+	at       int    // in a cluster, the index of the node with home's counters
+	slot     int    // its slot
+	password string // the origins' password-file
 }
 
 func newWorld(t testing.TB, kind string) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, password: filepath.Join(t.TempDir(), "password")}
+	w.writePassword(password)
 	switch kind {
 	case "cluster":
 		w.cluster = valkeytest.StartCluster(t, 3)
@@ -67,7 +71,19 @@ func (w *world) store(strategy string, deadline time.Duration) string {
 	if strategy != "" {
 		more += ", strategy: " + strategy
 	}
-	return fmt.Sprintf("{url: \"valkey://%s:%s@%s\", deadline: %v%s}", user, password, strings.Join(at, ","), deadline, more)
+	return fmt.Sprintf("{url: \"valkey://%s\", username: %s, password-file: %q, deadline: %v%s}", strings.Join(at, ","), user, w.password, deadline, more)
+}
+
+// writePassword puts a password in the file's place in one step, as who rotates it does.
+func (w *world) writePassword(text string) {
+	w.t.Helper()
+	next := w.password + ".next"
+	if err := os.WriteFile(next, []byte(text+"\n"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(next, w.password); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // locate finds where home's counters are, which by now are all that there are.
@@ -129,6 +145,13 @@ var faultCommands = map[string]faultCommand{
 		w.do(w.servers[0], "CLIENT", "KILL", "USER", user)
 	}},
 	"right-password": {single, func(w *world) { w.do(w.servers[0], "ACL", "SETUSER", user, "resetpass", ">"+password) }},
+	"wrong-file":     {serverKinds, func(w *world) { w.writePassword("of another store") }},
+	"right-file":     {serverKinds, func(w *world) { w.writePassword(password) }},
+	"no-file": {serverKinds, func(w *world) {
+		if err := os.Remove(w.password); err != nil {
+			w.t.Fatal(err)
+		}
+	}},
 	"flush-functions": {serverKinds, func(w *world) {
 		w.do(w.servers[w.at], "FUNCTION", "FLUSH")
 	}},
@@ -188,7 +211,16 @@ func awaitTrue(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// asked is how many function calls came by at the proxy.
+// count counts from now on what checks send through the proxy: each sends one of these, of one rule.
+func (w *world) count(strategy string) {
+	command := "FCALL"
+	if strategy == "commands" {
+		command = "INCRBY"
+	}
+	w.proxy.Count(command + "\r\n")
+}
+
+// asked is how many of those came by at the proxy.
 func (w *world) asked() int { return w.proxy.Counted() }
 
 // loads is how often the servers were given the function.
