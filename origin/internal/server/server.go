@@ -78,16 +78,19 @@ type door struct {
 
 // Open reads the files that c names, takes the ports, waits shortly for the store. On an error nothing is left open.
 // A store that is not there is no error: the process starts degraded.
-func Open(c config.Config, log *slog.Logger) (*Server, error) {
+func Open(c config.Config, log *slog.Logger) (*Server, error) { return openWithin(c, log, 0) }
+
+// openWithin is [Open] of a gateway with so many requests in flight at most; 0: its default.
+func openWithin(c config.Config, log *slog.Logger, inFlight int) (*Server, error) {
 	s := &Server{config: c, log: log, metrics: telemetry.New(), drainTime: defaultDrainTime}
-	if err := s.open(); err != nil {
+	if err := s.open(inFlight); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) open() error {
+func (s *Server) open(inFlight int) error {
 	var err error
 	if s.rules, err = livefile.Open(s.config.Rules, s.parseRules); err != nil {
 		return fmt.Errorf("rules: %w", err)
@@ -107,6 +110,7 @@ func (s *Server) open() error {
 			Resolver: &identity.Resolver{Keys: s.table, Believes: s.config.Trust.Believes, Users: s.verifier()},
 			Limiter:  s.limiter, Metrics: s.metrics, Log: s.log,
 			EdgeNames: s.config.Trust.EdgeNames, UpstreamTimeout: s.config.Gateway.UpstreamTimeout,
+			InFlight: inFlight,
 		})
 		var serving *tls.Config
 		if t := s.config.TLS; t != nil {

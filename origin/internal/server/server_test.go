@@ -93,8 +93,14 @@ func load(t *testing.T, dir string) config.Config {
 
 func start(t *testing.T, dir string) *process {
 	t.Helper()
+	return startWithin(t, dir, 0)
+}
+
+// startWithin starts a server whose gateway has so many requests in flight at most; 0: its default.
+func startWithin(t *testing.T, dir string, inFlight int) *process {
+	t.Helper()
 	lines := make(lineWriter, 1000)
-	s, err := server.Open(load(t, dir), slog.New(slog.NewJSONHandler(lines, nil)))
+	s, err := server.OpenWithin(load(t, dir), slog.New(slog.NewJSONHandler(lines, nil)), inFlight)
 	if err != nil {
 		t.Fatal(err)
 	}
