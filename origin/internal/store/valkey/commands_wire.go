@@ -122,7 +122,8 @@ func (e *entry) readNumber(r valkey.ValkeyResult, n *int64) error {
 	return nil
 }
 
-// readClaim reads what was stored under the ID. What is no instant is nobody's.
+// readClaim reads what was stored under the ID. What is no instant is nobody's, nor is one that no process writes, since it is
+// later than an ID is kept.
 func (b *batch) readClaim(r valkey.ValkeyResult) error {
 	was, err := r.ToString()
 	if err != nil && !valkey.IsValkeyNil(err) && !isForeign(err) {
@@ -132,7 +133,7 @@ func (b *batch) readClaim(r valkey.ValkeyResult) error {
 	switch {
 	case was == idAdmitted:
 		b.claim = remembered
-	case limit.Micros(until) > b.now:
+	case limit.Micros(until) > b.now && limit.Micros(until) <= b.now+limiter.IDKept:
 		b.claim = others
 	default:
 		b.claim = ours

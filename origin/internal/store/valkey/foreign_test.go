@@ -1,11 +1,13 @@
 package valkey
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/store/valkeytest"
@@ -99,6 +101,40 @@ func TestForeignValuesAreToldAndExpireAndDisturbNobody(t *testing.T) {
 			f.take(now, foreign)
 			if ttl := f.ttl(key); ttl > 5_000 {
 				t.Errorf("%s, %s: TTL %d ms, want the 5,000 it had", a, what, ttl)
+			}
+		}
+	}
+}
+
+// What others wrote under the name of a call's ID is nobody's word that the call was admitted, nor that it is being decided: it
+// is charged, and remembered from there on.
+func TestForeignValuesUnderAnIDAreNobodys(t *testing.T) {
+	t.Parallel()
+	server := valkeytest.Start(t)
+	server.User("weir", "secret", leastRules...)
+	for _, strategy := range []Strategy{Function, Commands} {
+		s := start(t, Options{Addrs: []string{server.Addr}, Credentials: user("weir", "secret"), Strategy: strategy})
+		l := limit.Limit{Count: 5, Window: 24 * limit.Hour}
+		for n, words := range [][]string{
+			{"SET", "50 apples"}, {"SET", ""}, {"SET", "12"}, {"SET", "1x"}, {"SET", "-1"}, {"SET", strconv.FormatInt(limit.MaxCount, 10)}, {"SET", "9999999999999999999999"},
+			{"SET", strings.Repeat("1", 1<<20)}, {"LPUSH", "x"}, {"HSET", "a", "b"}, {"SADD", "a"}, {"ZADD", "1", "a"}, {"XADD", "*", "a", "b"},
+		} {
+			c := &limiter.Call{ID: limiter.CallID{byte(n + 1), byte(strategy)}, Charges: []limiter.Charge{charge(100*int(strategy)+n, l, 2)}, Outcomes: make([]limiter.Outcome, 1)}
+			key := idName(&c.Charges[0].Counter, c.ID)
+			if err := server.Do(append([]string{words[0], key}, words[1:]...)...).Error(); err != nil {
+				t.Fatal(err)
+			}
+			what := fmt.Sprintf("%s, %s %.12s", strategy, words[0], words[1])
+			for i := range 2 {
+				within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				err := s.Take(within, c)
+				cancel()
+				if o := c.Outcomes[0]; err != nil || o.Status != limiter.Admitted || o.Charged != (i == 0) {
+					t.Errorf("%s, call %d: %+v, %v", what, i+1, o, err)
+				}
+			}
+			if ttl, err := server.Do("PTTL", key).AsInt64(); err != nil || ttl <= 0 || ttl > 60_000 {
+				t.Errorf("%s: kept for %d ms, %v", what, ttl, err)
 			}
 		}
 	}

@@ -47,7 +47,13 @@ local function check(keys, args, may_write)
     return pack(ANSWER, STALE, now)
   end
   local n = (#packed - CHECK_HEAD_SIZE) / CHECK_ONE_SIZE
-  local known = head == 1 and call('EXISTS', keys[#keys]) == 1
+  -- Of any value two bytes tell that it is not '1'.
+  local known = false
+  if head == 1 then
+    known = try('GETRANGE', keys[#keys], 0, 1)
+    foreign(known)
+    known = known == '1'
+  end
   local all, k, at = true, 1, CHECK_HEAD_SIZE + 1
   for i = 1, n do
     local algorithm, flags, count, window, cost, extra
