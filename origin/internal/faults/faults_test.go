@@ -83,6 +83,11 @@ func play(t *testing.T, s Scenario) {
 	}
 	r.checkOnce()
 	r.checkGoroutinesEnd()
+	for _, o := range r.origins {
+		if log := o.logged(); strings.Contains(log, password) || strings.Contains(log, otherPassword) {
+			r.Errorf("the log tells a password:\n%s", log)
+		}
+	}
 	fmt.Printf("fault %-24s calls %5d  median before %6.2f ms  p99 added %7.2f ms  recovered after %5.2f s\n",
 		s.Name, len(r.all), ms(r.quiet), ms(max(0, r.worst-r.quiet)), r.recovery.Seconds())
 }

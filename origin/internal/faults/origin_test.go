@@ -162,6 +162,13 @@ func (o *origin) read(out io.Reader, listening chan<- bool, done chan<- struct{}
 	}
 }
 
+// logged is the log so far.
+func (o *origin) logged() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.log, "")
+}
+
 // metric is the sum of a metric's series that have all labels, each written name="value".
 func (o *origin) metric(name string, labels ...string) float64 {
 	o.t.Helper()

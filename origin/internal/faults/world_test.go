@@ -15,6 +15,7 @@ import (
 
 const (
 	user, password = "weir", "secret-of-the-store"
+	otherPassword  = "secret-of-another-store" // which the store refuses
 	// far is a line so long that a call is not answered within a deadline of 400 ms, but within the second after which a
 	// connection is given up.
 	far = 700 * time.Millisecond
@@ -141,11 +142,11 @@ var faultCommands = map[string]faultCommand{
 	"cut": {single, func(w *world) { w.proxy.Cut() }},
 
 	"wrong-password": {single, func(w *world) {
-		w.do(w.servers[0], "ACL", "SETUSER", user, "resetpass", ">another")
+		w.do(w.servers[0], "ACL", "SETUSER", user, "resetpass", ">"+otherPassword)
 		w.do(w.servers[0], "CLIENT", "KILL", "USER", user)
 	}},
 	"right-password": {single, func(w *world) { w.do(w.servers[0], "ACL", "SETUSER", user, "resetpass", ">"+password) }},
-	"wrong-file":     {serverKinds, func(w *world) { w.writePassword("of another store") }},
+	"wrong-file":     {serverKinds, func(w *world) { w.writePassword(otherPassword) }},
 	"right-file":     {serverKinds, func(w *world) { w.writePassword(password) }},
 	"no-file": {serverKinds, func(w *world) {
 		if err := os.Remove(w.password); err != nil {
