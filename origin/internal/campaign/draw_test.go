@@ -37,7 +37,7 @@ func (d *drawer) rules() {
 	var first []ruleSpec
 	for i := range 1 + d.IntN(4) {
 		r := ruleSpec{
-			name: fmt.Sprintf("r%d", i), by: pick(d, "key", "tenant", "address", "key+endpoint", "global", "key|address"), path: pick(d, "/**", "/**", "/a"),
+			name: fmt.Sprintf("r%d", i), by: pick(d, "key", "tenant", "address", "key+endpoint", "global", "key|address", "user", "key|user|address"), path: pick(d, "/**", "/**", "/a"),
 			algorithm: pick(d, "token-bucket", "gcra", "sliding-window", "fixed-window", "leaky-bucket", "leaky-queue", "sliding-log"),
 			mode:      pick(d, "enforce", "enforce", "enforce", "shadow"), failure: pick(d, "local", "local", "open", "closed"),
 			count: 2 + d.Int64N(11), cost: 1 + d.Int64N(2), window: pick(d, limit.Second, 10*limit.Second, limit.Minute),
@@ -48,7 +48,8 @@ func (d *drawer) rules() {
 		if slices.ContainsFunc(first, func(o ruleSpec) bool { return o.by == r.by }) {
 			continue // two rules for one scope may fight
 		}
-		if r.by == "key" {
+		r.offset = r.algorithm == "fixed-window" && d.IntN(2) == 0
+		if r.by == "key" || r.by == "user" {
 			switch d.IntN(4) {
 			case 0:
 				r.tier, r.window, r.burst, r.count = true, limit.Minute, 0, freeCount
@@ -114,7 +115,7 @@ func (d *drawer) later() {
 
 // episode is what one client, or one who runs the system, does.
 func (d *drawer) episode() {
-	process, who := d.IntN(d.h.processes), pick(d, "k1", "k1", "k2", "k3", "a1", "a2")
+	process, who := d.IntN(d.h.processes), pick(d, "k1", "k1", "k1", "k2", "k3", "a1", "a2", "u1", "u2", "u3", "b1")
 	if d.IntN(3) > 0 {
 		d.later()
 	}
@@ -157,7 +158,7 @@ func (d *drawer) episode() {
 			d.add(s)
 		}
 	case 6, 7: // a call that is sent again, anywhere
-		s := d.call(process, pick(d, "k1", "k2", "k3"))
+		s := d.call(process, pick(d, "k1", "k2", "k3", "u1", "u2", "b1"))
 		s.id = fmt.Sprintf("id%d", d.n)
 		for range 2 + d.IntN(3) {
 			s.process = d.IntN(d.h.processes)
@@ -210,6 +211,6 @@ func (d *drawer) trial() {
 	case 4:
 		d.add(step{kind: "news", amount: d.IntN(2)})
 	case 5:
-		d.add(step{kind: "reset", process: d.IntN(d.h.processes), who: pick(d, "k1", "k2", "a1"), path: "/a"})
+		d.add(step{kind: "reset", process: d.IntN(d.h.processes), who: pick(d, "k1", "k2", "a1", "u1", "b1"), path: "/a"})
 	}
 }

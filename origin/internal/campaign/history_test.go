@@ -24,9 +24,9 @@ type ruleSpec struct {
 	name, by, path, algorithm, mode, failure string
 	count, burst, cost                       int64
 	window                                   limit.Micros
-	exact, tier                              bool
+	exact, tier, offset                      bool
 	penalty                                  int64 // refusals before the first longer one; 0: none
-	override                                 int64 // count of key k1's own limit; 0: none
+	override                                 int64 // count of a limit of k1's or u1's own; 0: none
 }
 
 // Limits of a release's tiers: the strictest is for callers without one.
@@ -40,7 +40,7 @@ type step struct {
 	kind    string // advance, call, begin, end, patient, peek, refund, reset, use, failover, process-clock, store-clock, news, audit
 	n       int    // the call's number, by which begin, end and refund name it
 	process int
-	who     string // k1, k2, k3: keys; a1, a2: addresses
+	who     string // see callers
 	path    string
 	cost    int64
 	id      string
@@ -81,6 +81,9 @@ func (r ruleSpec) String() string {
 	}
 	if r.tier {
 		s += " tier=1"
+	}
+	if r.offset {
+		s += " offset=1"
 	}
 	if r.penalty > 0 {
 		s += fmt.Sprintf(" penalty=%d", r.penalty)
@@ -136,7 +139,7 @@ func parse(text string) (h history, err error) {
 			last := &h.releases[len(h.releases)-1]
 			*last = append(*last, ruleSpec{name: f["name"], by: f["by"], path: f["path"], algorithm: f["algorithm"], mode: f["mode"],
 				failure: f["failure"], count: f.number("count"), burst: f.number("burst"), cost: f.number("cost"), window: limit.Micros(f.number("window")),
-				exact: f["exact"] != "", tier: f["tier"] != "", penalty: f.number("penalty"), override: f.number("override")})
+				exact: f["exact"] != "", tier: f["tier"] != "", offset: f["offset"] != "", penalty: f.number("penalty"), override: f.number("override")})
 		case "steps":
 		default:
 			if !slices.Contains(kinds, words[0]) {
@@ -197,6 +200,9 @@ func yaml(rules []ruleSpec) string {
 		} else {
 			fmt.Fprintf(&b, ", on-store-failure: %s", r.failure)
 		}
+		if r.offset {
+			b.WriteString(", offset: true")
+		}
 		if r.penalty > 0 {
 			fmt.Fprintf(&b, ", penalty: {after: %d, ceiling: %ds, decay: 10s}", r.penalty, penaltyCeiling/limit.Second)
 		}
@@ -206,7 +212,11 @@ func yaml(rules []ruleSpec) string {
 		}
 		fmt.Fprintf(&b, ", match: {paths: [%s]}}\n", paths)
 		if r.override > 0 {
-			fmt.Fprintf(&overrides, "- {rule: %s, key-id: k1, limit: %d/%dms}\n", r.name, r.override, r.window/limit.Millisecond)
+			whose := "key-id: k1"
+			if r.by == "user" {
+				whose = fmt.Sprintf("user: %q", callers["u1"].user)
+			}
+			fmt.Fprintf(&overrides, "- {rule: %s, %s, limit: %d/%dms}\n", r.name, whose, r.override, r.window/limit.Millisecond)
 		}
 	}
 	if overrides.Len() > 0 {

@@ -164,10 +164,11 @@ func most(a rule.Algorithm, l limit.Limit, all []admission) (most int64) {
 		}
 	default:
 		for i := range all {
-			window, into := all[i].at/l.Window, int64(all[i].at%l.Window)
+			since := all[i].at - all[i].m.offset
+			window, into := since/l.Window, int64(since%l.Window)
 			this, last := int64(0), int64(0)
 			for j := i; j >= 0; j-- {
-				switch all[j].at / l.Window {
+				switch (all[j].at - all[j].m.offset) / l.Window {
 				case window:
 					this += all[j].cost
 				case window - 1:

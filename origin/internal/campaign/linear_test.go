@@ -55,9 +55,9 @@ var linear = porcupine.Model{
 			state, _ = c.load(in.m, linearNow)
 		}
 		if in.refund {
-			return true, refund(state, in.m.limit, linearNow, in.m.cost, linearNow)
+			return true, refund(state, in.m, linearNow, linearNow)
 		}
-		next, d := take(state, in.m.limit, linearNow, in.m.cost)
+		next, d := take(state, in.m, linearNow)
 		if d.Allowed {
 			return out.admitted && out.charged && out.remaining == d.Remaining, next
 		}

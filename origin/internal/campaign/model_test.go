@@ -1,10 +1,8 @@
 package campaign
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
@@ -16,6 +14,7 @@ type modelled struct {
 	spec      ruleSpec
 	algorithm rule.Algorithm
 	limit     limit.Limit
+	offset    limit.Micros // of fixed windows
 	cost      int64
 }
 
@@ -109,14 +108,14 @@ func (c *counters) take(o op) []result {
 	for i, m := range o.charges {
 		state, kept := c.load(m, o.now)
 		if repeat {
-			results[i] = result{admitted: true, d: peek(state, m.limit, o.now, m.cost), at: o.now}
+			results[i] = result{admitted: true, d: peek(state, m, o.now, m.cost), at: o.now}
 			continue
 		}
-		next, d := take(state, m.limit, o.now, m.cost)
+		next, d := take(state, m, o.now)
 		results[i], states[i] = result{admitted: d.Allowed, d: d, at: o.now + d.Hold}, next
 		all = all && d.Allowed
 		if !d.Allowed && kept && !reflect.DeepEqual(state, next) {
-			c.held[m.key] = &held{next, o.now.After(peek(next, m.limit, o.now, 1).ResetAfter)}
+			c.held[m.key] = &held{next, o.now.After(peek(next, m, o.now, 1).ResetAfter)}
 		}
 	}
 	if repeat {
@@ -126,12 +125,12 @@ func (c *counters) take(o op) []result {
 		if !all {
 			if results[i].admitted {
 				state, _ := c.load(m, o.now)
-				results[i].d = peek(state, m.limit, o.now, m.cost)
+				results[i].d = peek(state, m, o.now, m.cost)
 			}
 			continue
 		}
 		c.held[m.key] = &held{states[i], o.now.After(results[i].d.ResetAfter)}
-		results[i].charged, results[i].next = true, peek(states[i], m.limit, o.now, 1).RetryAfter
+		results[i].charged, results[i].next = true, peek(states[i], m, o.now, 1).RetryAfter
 	}
 	if all && o.id != "" {
 		c.ids[o.id] = o.now + limit.Minute
@@ -149,8 +148,8 @@ func (c *counters) refund(o op) {
 			continue
 		}
 		// By the limit of the charge: what is left as it is lasts by that of later ones.
-		if next := refund(state, m.limit, o.now, m.cost, o.results[i].at); !reflect.DeepEqual(state, next) {
-			c.held[m.key] = &held{next, o.now.After(peek(next, m.limit, o.now, 1).ResetAfter)}
+		if next := refund(state, m, o.now, o.results[i].at); !reflect.DeepEqual(state, next) {
+			c.held[m.key] = &held{next, o.now.After(peek(next, m, o.now, 1).ResetAfter)}
 		}
 	}
 }
@@ -158,7 +157,7 @@ func (c *counters) refund(o op) {
 // peek tells what a call of these charges would be answered, and changes nothing.
 func (c *counters) peek(now limit.Micros, m modelled) limit.Decision {
 	state, _ := c.load(m, now)
-	return peek(state, m.limit, now, m.cost)
+	return peek(state, m, now, m.cost)
 }
 
 // ownLog is a log in memory of its own, since one that is charged hands its memory on.
@@ -167,117 +166,58 @@ func ownLog(s limit.SlidingLog) limit.SlidingLog {
 	return s
 }
 
-func take(state any, l limit.Limit, now limit.Micros, cost int64) (any, limit.Decision) {
+func take(state any, m modelled, now limit.Micros) (any, limit.Decision) {
 	switch s := state.(type) {
 	case limit.TokenBucket:
-		return pair(s.Take(l, now, cost))
+		return pair(s.Take(m.limit, now, m.cost))
 	case limit.GCRA:
-		return pair(s.Take(l, now, cost))
+		return pair(s.Take(m.limit, now, m.cost))
 	case limit.FixedWindow:
-		return pair(s.Take(l, now, cost, 0))
+		return pair(s.Take(m.limit, now, m.cost, m.offset))
 	case limit.LeakyBucket:
-		return pair(s.Take(l, now, cost))
+		return pair(s.Take(m.limit, now, m.cost))
 	case limit.LeakyQueue:
-		return pair(s.Take(l, now, cost))
+		return pair(s.Take(m.limit, now, m.cost))
 	case limit.SlidingLog:
-		return pair(ownLog(s).Take(l, now, cost))
+		return pair(ownLog(s).Take(m.limit, now, m.cost))
 	case limit.SlidingWindow:
-		return pair(s.Take(l, now, cost))
+		return pair(s.Take(m.limit, now, m.cost))
 	}
 	panic("no algorithm")
 }
 
 func pair[S any](s S, d limit.Decision) (any, limit.Decision) { return s, d }
 
-func peek(state any, l limit.Limit, now limit.Micros, cost int64) limit.Decision {
+func peek(state any, m modelled, now limit.Micros, cost int64) limit.Decision {
 	switch s := state.(type) {
 	case limit.FixedWindow:
-		return s.Peek(l, now, cost, 0)
+		return s.Peek(m.limit, now, cost, m.offset)
 	case interface {
 		Peek(limit.Limit, limit.Micros, int64) limit.Decision
 	}:
-		return s.Peek(l, now, cost)
+		return s.Peek(m.limit, now, cost)
 	}
 	panic("no algorithm")
 }
 
-func refund(state any, l limit.Limit, now limit.Micros, cost int64, at limit.Micros) any {
+func refund(state any, m modelled, now, at limit.Micros) any {
 	switch s := state.(type) {
 	case limit.FixedWindow:
-		return s.Refund(l, now, cost, at, 0)
+		return s.Refund(m.limit, now, m.cost, at, m.offset)
 	case limit.SlidingWindow:
-		return s.Refund(l, now, cost, at)
+		return s.Refund(m.limit, now, m.cost, at)
 	case limit.SlidingLog:
-		return ownLog(s).Refund(l, now, cost, at)
+		return ownLog(s).Refund(m.limit, now, m.cost, at)
 	case limit.LeakyQueue:
-		return s.Refund(l, now, cost, at)
+		return s.Refund(m.limit, now, m.cost, at)
 	case limit.TokenBucket:
-		return s.Refund(l, now, cost)
+		return s.Refund(m.limit, now, m.cost)
 	case limit.GCRA:
-		return s.Refund(l, now, cost)
+		return s.Refund(m.limit, now, m.cost)
 	case limit.LeakyBucket:
-		return s.Refund(l, now, cost)
+		return s.Refund(m.limit, now, m.cost)
 	}
 	panic("no algorithm")
-}
-
-// asked are the enforced rules that a call meets, by the text of the rules alone.
-func asked(rules []ruleSpec, who, path string, cost int64) (all []modelled) {
-	key, address := "", map[string]string{"k1": "1", "k2": "1", "k3": "2", "a1": "1", "a2": "2"}[who]
-	if strings.HasPrefix(who, "k") {
-		key = who
-	}
-	for _, r := range rules {
-		if r.mode == "shadow" || r.path == "/a" && path != "/a" {
-			continue
-		}
-		principal := ""
-		switch r.by {
-		case "key", "key+endpoint", "tenant":
-			if key == "" || r.by == "tenant" && tenantOf(key) == "" {
-				continue
-			}
-			principal = key
-			if r.by == "tenant" {
-				principal = tenantOf(key)
-			}
-			if r.by == "key+endpoint" {
-				principal += " " + endpoint(r, path)
-			}
-		case "address":
-			principal = address
-		case "key|address":
-			if principal = "address " + address; key != "" {
-				principal = "key " + key
-			}
-		}
-		m := modelled{spec: r, limit: limit.Limit{Count: r.count, Window: r.window, Burst: r.burst}, cost: r.cost}
-		m.algorithm, _ = rule.ParseAlgorithm(r.algorithm)
-		if r.tier {
-			if m.limit.Count = freeCount; key == "k2" {
-				m.limit.Count = paidCount
-			}
-		}
-		if r.override > 0 && key == "k1" {
-			m.limit = limit.Limit{Count: r.override, Window: r.window}
-		}
-		if cost > 0 {
-			m.cost = cost
-		}
-		m.key = fmt.Sprintf("%s %s %d %s", r.name, r.algorithm, r.window, principal)
-		all = append(all, m)
-	}
-	return all
-}
-
-func tenantOf(key string) string { return map[string]string{"k1": "t", "k2": "t", "k3": "u"}[key] }
-
-// endpoint is the pattern that a path meets: / and /a are both met by the widest, but for /, which has its own.
-func endpoint(r ruleSpec, path string) string {
-	if r.path == "/a" || path == "/" {
-		return path
-	}
-	return r.path
 }
 
 // charged are those of a call whose rules are in names, or are not.

@@ -29,18 +29,19 @@ type player struct {
 	excused  map[excuse]limit.Micros // until when, by true time, a process may refuse by what it remembers
 	told     map[excuse]limit.Micros // until when the store refuses, as it last said
 	penal    map[excuse]*penalised
+	offsets  map[string]limit.Micros // where the windows of a counter begin
 	answered int
 	begun    int
 	count    tally
 }
 
 // tally is what a history had in it.
-type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits int }
+type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets int }
 
 func (t *tally) add(o tally) {
 	t.calls, t.admitted, t.refused, t.byMemory = t.calls+o.calls, t.admitted+o.admitted, t.refused+o.refused, t.byMemory+o.byMemory
 	t.degraded, t.faults, t.refunds, t.failovers = t.degraded+o.degraded, t.faults+o.faults, t.refunds+o.refunds, t.failovers+o.failovers
-	t.held, t.patient, t.audits = t.held+o.held, t.patient+o.patient, t.audits+o.audits
+	t.held, t.patient, t.audits, t.offsets = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets
 }
 
 type excuse struct {
@@ -89,7 +90,7 @@ func play(h history) (t tally, err error) {
 	defer w.close()
 	goroutines := runtime.NumGoroutine()
 	p := &player{world: w, truth: newCounters(), ledger: newLedger(), receipts: map[int]receipt{}, inFlight: map[int]*flight{},
-		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}, told: map[excuse]limit.Micros{}}
+		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}, told: map[excuse]limit.Micros{}, offsets: map[string]limit.Micros{}}
 	for i, s := range h.steps {
 		if err = p.step(s); err != nil {
 			err = fmt.Errorf("step %d, %s: %w", i+1, s, err)
@@ -127,11 +128,11 @@ func settled(goroutines int) bool {
 	return false
 }
 
-// shadows is how many counters shadow rules can have: 5 callers on 2 paths, in 3 windows each.
+// shadows is how many counters shadow rules can have: each caller's on 2 paths, in 3 windows each.
 func (p *player) shadows() (n int) {
 	for _, r := range p.h.releases[0] {
 		if r.mode == "shadow" {
-			n += 5 * 2 * 3
+			n += len(callers) * 2 * 3
 		}
 	}
 	return n
@@ -249,7 +250,7 @@ func (p *player) mix(s step, all []modelled) {
 		}
 	}
 	for i, proc := range p.processes {
-		for _, other := range asked(p.h.releases[proc.release], s.who, s.path, s.cost) {
+		for _, other := range p.asked(proc, s) {
 			for _, m := range all {
 				if m.key == other.key && m.limit != other.limit {
 					p.excuse(i, m.key, p.now+longest)
@@ -302,11 +303,11 @@ func (p *player) inject(proc *process, s step) {
 	case "twice":
 		f.Twice = true
 	case "lost", "lostdone":
-		c, ok := proc.counter(s, s.rule)
+		c, ok := proc.charge(s, s.rule)
 		if !ok {
 			return
 		}
-		f.Done, f.Lost = s.fault == "lostdone", func(of limiter.Counter) bool { return of == c }
+		f.Done, f.Lost = s.fault == "lostdone", func(of limiter.Counter) bool { return of == c.Counter }
 	default:
 		return
 	}
@@ -317,7 +318,7 @@ func (p *player) inject(proc *process, s step) {
 // call makes a call and holds its answer to the oracle's.
 func (p *player) call(s step) (limiter.Verdict, error) {
 	proc := p.processes[s.process]
-	all := asked(p.h.releases[proc.release], s.who, s.path, s.cost)
+	all := p.asked(proc, s)
 	p.ledger.see(all)
 	proc.link.takes()
 	p.inject(proc, s)

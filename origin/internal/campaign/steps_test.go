@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/store/fault"
@@ -14,7 +16,7 @@ import (
 // patient makes a call, waits for as long as it is told, and calls again: nothing else happens, so it is admitted then. Rules
 // that were not asked, since memory refused, may each ask for a wait of their own.
 func (p *player) patient(s step) error {
-	all := asked(p.h.releases[p.processes[s.process].release], s.who, s.path, s.cost)
+	all := p.asked(p.processes[s.process], s)
 	for waits := 0; ; waits++ {
 		p.begun++
 		v, err := p.call(s)
@@ -52,7 +54,7 @@ func (p *player) troubled(process int, all []modelled) bool {
 // begin makes a call that is held on its way to the store, or back.
 func (p *player) begin(s step) error {
 	proc := p.processes[s.process]
-	all := asked(p.h.releases[proc.release], s.who, s.path, s.cost)
+	all := p.asked(proc, s)
 	p.ledger.see(all)
 	if len(all) == 0 {
 		return nil
@@ -190,12 +192,12 @@ func (p *player) refund(s step) error {
 // reset makes a caller's counters as if never used.
 func (p *player) reset(s step) error {
 	proc := p.processes[s.process]
-	held, err := proc.Holding(context.Background(), caller(s.who), rule.Request{Method: "GET", Path: s.path})
+	held, err := proc.Holding(context.Background(), callers[s.who].caller(), rule.Request{Method: "GET", Path: s.path})
 	if err != nil {
 		return err
 	}
 	proc.link.takes()
-	all := asked(p.h.releases[proc.release], s.who, s.path, 0)
+	all := p.asked(proc, step{who: s.who, path: s.path})
 	for _, h := range held {
 		if h.Err != nil {
 			return h.Err
@@ -220,7 +222,7 @@ func (p *player) reset(s step) error {
 // peek asks without charging.
 func (p *player) peek(s step) error {
 	proc := p.processes[s.process]
-	all := asked(p.h.releases[proc.release], s.who, s.path, s.cost)
+	all := p.asked(proc, s)
 	for _, m := range all {
 		if m.spec.penalty > 0 {
 			return nil
@@ -255,7 +257,7 @@ func (p *player) peek(s step) error {
 // audit peeks at everybody's counters: all that was charged is what was admitted, and what faults are known to have charged.
 func (p *player) audit() error {
 	p.count.audits++
-	for _, who := range []string{"k1", "k2", "k3", "a1", "a2"} {
+	for _, who := range slices.Sorted(maps.Keys(callers)) {
 		for _, path := range []string{"/", "/a"} {
 			if err := p.peek(step{who: who, path: path}); err != nil {
 				return fmt.Errorf("%s %s: %w", who, path, err)

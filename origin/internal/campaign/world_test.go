@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/weirproject/weir/origin/internal/identity"
-	"github.com/weirproject/weir/origin/internal/keys"
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/origin/internal/store/fault"
@@ -235,31 +232,25 @@ func (w *world) close() {
 
 // request is a step's call.
 func (s step) request() limiter.Request {
-	return limiter.Request{Caller: caller(s.who), Method: "GET", Path: s.path, Cost: s.cost, ID: s.id, Refundable: true}
+	return limiter.Request{Caller: callers[s.who].caller(), Method: "GET", Path: s.path, Cost: s.cost, ID: s.id, Refundable: true}
 }
 
-var tiers = map[string]string{"k2": "paid"}
-
-func caller(who string) identity.Caller {
-	c := identity.Caller{Address: netip.MustParseAddr("192.0.2.1")}
-	if who == "k3" || who == "a2" {
-		c.Address = netip.MustParseAddr("192.0.2.2")
-	}
-	if tenant := tenantOf(who); tenant != "" {
-		c.Key = &keys.Key{ID: who, Tenant: tenant, Tier: tiers[who]}
-	}
-	return c
-}
-
-// counter is which counter a rule counts a call by.
-func (p *process) counter(s step, name string) (limiter.Counter, bool) {
-	held, err := p.Holding(context.Background(), caller(s.who), rule.Request{Method: "GET", Path: s.path})
+// charge is what a process would charge a call by a rule, in all but the cost.
+func (p *process) charge(s step, name string) (c limiter.Charge, ok bool) {
+	held, err := p.Holding(context.Background(), callers[s.who].caller(), rule.Request{Method: "GET", Path: s.path})
 	p.link.takes()
-	p.link.Asked()
+	requests := p.link.Asked()
 	for _, h := range held {
-		if err == nil && h.Rule.Name == name {
-			return h.Counter, true
+		if err != nil || h.Rule.Name != name {
+			continue
+		}
+		for _, r := range requests {
+			for _, c := range r.Call.Charges {
+				if c.Counter == h.Counter {
+					return c, true
+				}
+			}
 		}
 	}
-	return limiter.Counter{}, false
+	return c, false
 }
