@@ -95,8 +95,11 @@ func (d *drawer) add(s step) { d.h.steps = append(d.h.steps, s) }
 func (d *drawer) call(process int, who string) step {
 	d.n++
 	s := step{kind: "call", n: d.n, process: process, who: who, path: pick(d, "/", "/a", "/a")}
-	if d.IntN(3) == 0 {
+	switch d.IntN(12) {
+	case 0, 1, 2:
 		s.cost = 1 + d.Int64N(6)
+	case 3: // of limits and bursts up to 12, and overrides up to 21
+		s.cost = pick(d, 7+d.Int64N(16), 1_000_000, limit.MaxCount)
 	}
 	if d.IntN(100) < d.trouble {
 		s.fault = pick(d, "error", "error", "done", "twice", "lost", "lostdone")

@@ -6,12 +6,10 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/store/fault"
-	"github.com/weirproject/weir/shared/header"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -36,12 +34,12 @@ type player struct {
 }
 
 // tally is what a history had in it.
-type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets int }
+type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets, never int }
 
 func (t *tally) add(o tally) {
 	t.calls, t.admitted, t.refused, t.byMemory = t.calls+o.calls, t.admitted+o.admitted, t.refused+o.refused, t.byMemory+o.byMemory
 	t.degraded, t.faults, t.refunds, t.failovers = t.degraded+o.degraded, t.faults+o.faults, t.refunds+o.refunds, t.failovers+o.failovers
-	t.held, t.patient, t.audits, t.offsets = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets
+	t.held, t.patient, t.audits, t.offsets, t.never = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets, t.never+o.never
 }
 
 type excuse struct {
@@ -341,7 +339,7 @@ func (p *player) call(s step) (limiter.Verdict, error) {
 // expected is what the oracle makes of a call that went to the store.
 type expected struct {
 	allowed, degraded, closed bool
-	store, local              []modelled
+	store, local, whole       []modelled // local by the process's share, whole by all of the limit
 	results, spent            []result
 	exact                     bool // the store answered for all rules
 	lost                      bool // by a failover, before its answer came
@@ -416,6 +414,7 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 		case "closed":
 			e.allowed, e.closed = false, true
 		case "local":
+			e.whole = append(e.whole, m)
 			m.limit = p.share(m.limit)
 			e.local = append(e.local, m)
 		}
@@ -425,7 +424,7 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 	}
 	p.ledger.see(of(proc.number, e.local))
 	if !passed && p.stands(proc.number, now, e.local) {
-		e.allowed, e.local = false, nil
+		e.allowed, e.local, e.whole = false, nil, nil
 		return e
 	}
 	e.spent = proc.local.do(op{kind: "take", now: now, id: name, charges: e.local})
@@ -435,62 +434,6 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 		proc.local.do(op{kind: "refund", now: now, id: name, charges: e.local, results: e.spent})
 	}
 	return e
-}
-
-// judge holds a verdict that the store was asked for to what was expected.
-func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) error {
-	if e.degraded {
-		p.count.degraded++
-	}
-	switch {
-	case v.Allowed && !e.allowed:
-		return fmt.Errorf("admitted above the limit: %s", describe(all, e))
-	case !v.Allowed && e.allowed:
-		return fmt.Errorf("refused under the limit: %+v, %s", v.Views, describe(all, e))
-	case v.Degraded != e.degraded:
-		return fmt.Errorf("degraded %v, want %v", v.Degraded, e.degraded)
-	case !v.Allowed && v.Code == "":
-		return fmt.Errorf("a refusal without a reason")
-	case !v.Allowed && e.closed && len(all) == 1 && v.Code != header.LimiterUnavailable:
-		return fmt.Errorf("refused as %s for want of a store", v.Code)
-	}
-	for i, r := range e.results {
-		m, view := e.store[i], viewOf(v, e.store[i].spec.name)
-		if view == nil {
-			return fmt.Errorf("rule %s has no decision in %+v", m.spec.name, v.Views)
-		}
-		if e.exact && view.Decision.Remaining != r.d.Remaining {
-			return fmt.Errorf("rule %s has %d left, want %d", m.spec.name, view.Decision.Remaining, r.d.Remaining)
-		}
-		if !r.admitted && e.exact && view.Decision.RetryAfter != r.d.RetryAfter && m.spec.penalty == 0 {
-			return fmt.Errorf("rule %s tells a wait of %d, want %d", m.spec.name, view.Decision.RetryAfter, r.d.RetryAfter)
-		}
-		p.tell(s.process, m, r)
-		if !r.admitted {
-			p.penalise(s.process, m, true, v)
-		}
-	}
-	if !v.Allowed {
-		p.count.refused++
-		return nil
-	}
-	p.count.admitted++
-	rec := receipt{process: s.process, real: v.Receipt, id: id(s, all), store: e.store, charged: e.results, local: e.local, spent: e.spent}
-	for i, r := range e.results {
-		if r.charged {
-			rec.admissions = append(rec.admissions, p.ledger.admit("", e.store[i], r.at-r.d.Hold))
-			if e.lost {
-				p.ledger.admissions[len(p.ledger.admissions)-1].forget()
-			}
-		}
-	}
-	for i, r := range e.spent {
-		if r.charged {
-			p.ledger.admit("local", of(s.process, e.local)[i], r.at-r.d.Hold)
-		}
-	}
-	p.receipts[s.n] = rec
-	return nil
 }
 
 // late notes how late a process may open again after an answer that came a while after it was decided.
@@ -522,26 +465,6 @@ func (p *player) penalise(process int, m modelled, byLimit bool, v limiter.Verdi
 	}
 }
 
-// byMemory holds an answer that the store was not asked for to what it would have said.
-func (p *player) byMemory(s step, all []modelled, v limiter.Verdict) error {
-	if v.Allowed {
-		return fmt.Errorf("admitted without the store")
-	}
-	p.count.refused++
-	for _, m := range all {
-		defer p.penalise(s.process, m, p.mayRemember(s.process, m), v)
-	}
-	if s.id != "" && len(p.penal) == 0 {
-		return fmt.Errorf("a call with an id is refused from memory")
-	}
-	for _, m := range all {
-		if p.mayRemember(s.process, m) || p.mayPenalise(s.process, m) {
-			return nil
-		}
-	}
-	return fmt.Errorf("refused from memory under the limit: %+v, %s", v.Views, describe(all, expected{}))
-}
-
 func (p *player) mayRemember(process int, m modelled) bool {
 	if !p.truth.peek(p.storeNow(), m).Allowed || p.now <= p.excused[excuse{process, m.key}] {
 		return true
@@ -567,25 +490,4 @@ func (p *player) outgrown(m modelled) bool {
 func (p *player) mayPenalise(process int, m modelled) bool {
 	n := p.penal[excuse{process, m.key}]
 	return n != nil && n.refusals > m.spec.penalty && p.now+p.processes[process].ahead < n.ceiling
-}
-
-func viewOf(v limiter.Verdict, name string) *header.View {
-	for i := range v.Views {
-		if v.Views[i].Rule == name {
-			return &v.Views[i]
-		}
-	}
-	return nil
-}
-
-func describe(all []modelled, e expected) string {
-	var b strings.Builder
-	for i, m := range all {
-		fmt.Fprintf(&b, "%s: %d/%d burst %d, cost %d", m.key, m.limit.Count, m.limit.Window, m.limit.Burst, m.cost)
-		if i < len(e.results) && e.exact {
-			fmt.Fprintf(&b, " %+v", e.results[i].d)
-		}
-		b.WriteString("; ")
-	}
-	return b.String()
 }

@@ -247,6 +247,9 @@ func (p *player) peek(s step) error {
 		if view.Decision.Remaining != d.Remaining {
 			return fmt.Errorf("%s has %d left, the calls that were admitted leave %d", m.key, view.Decision.Remaining, d.Remaining)
 		}
+		if never := d.RetryAfter == limit.Never; never != (view.Decision.RetryAfter == limit.Never) {
+			return fmt.Errorf("%s, of which a cost of %d is never admitted: %v, tells a wait of %d", m.key, m.cost, never, view.Decision.RetryAfter)
+		}
 	}
 	if v.Allowed != allowed {
 		return fmt.Errorf("a peek is answered %v, such a call %v: %+v", v.Allowed, allowed, v.Views)
