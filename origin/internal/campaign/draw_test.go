@@ -190,6 +190,10 @@ func (d *drawer) episode() {
 		if d.trouble > 0 {
 			d.trial()
 		}
+	case 14:
+		if d.trouble > 0 && d.IntN(2) == 0 {
+			d.spoil(who)
+		}
 	}
 	for len(d.begun) > 0 && d.IntN(3) > 0 {
 		s := d.begun[0]
@@ -199,6 +203,28 @@ func (d *drawer) episode() {
 			end.fault = "error"
 		}
 		d.add(end)
+	}
+}
+
+// spoil is another's value under the name of a counter, with an end or none, and calls that meet it.
+func (d *drawer) spoil(who string) {
+	s := step{kind: "spoil", process: d.IntN(d.h.processes), who: who, path: "/a", rule: pick(d, d.h.releases[0]...).name}
+	s.by = pick(d, limit.Second, 20*limit.Second, 20*limit.Second, limit.Never)
+	if s.by != limit.Never {
+		s.by = 1 + limit.Micros(d.Int64N(int64(s.by)))
+	}
+	d.add(s)
+	for range 1 + d.IntN(8) {
+		s := d.call(d.IntN(d.h.processes), who)
+		s.path = "/a"
+		d.add(s)
+		d.calls = append(d.calls, s)
+		if d.IntN(3) == 0 {
+			d.later()
+		}
+	}
+	if d.IntN(3) == 0 {
+		d.add(step{kind: "reset", process: d.IntN(d.h.processes), who: who, path: "/a"})
 	}
 }
 

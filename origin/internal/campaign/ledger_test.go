@@ -3,7 +3,6 @@ package campaign
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
@@ -101,10 +100,10 @@ func (l *ledger) free(all []modelled) {
 	}
 }
 
-// forget begins a counter anew.
+// forget begins a counter, or one of a process, anew.
 func (l *ledger) forget(key string) {
 	for i := range l.admissions {
-		if a := &l.admissions[i]; a.key == key || strings.HasPrefix(a.key, "process ") && strings.HasSuffix(a.key, " "+key) {
+		if a := &l.admissions[i]; a.key == key {
 			a.forget()
 		}
 	}

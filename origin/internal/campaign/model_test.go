@@ -28,9 +28,10 @@ type result struct {
 
 // counters are the counters of one store, by package limit alone: what it is asked, it does, all or none.
 type counters struct {
-	held map[string]*held
-	ids  map[string]limit.Micros
-	ops  []op // all that it did, so that some of it can be undone
+	held    map[string]*held
+	foreign map[string]limit.Micros // until when another's value is under a counter's name
+	ids     map[string]limit.Micros
+	ops     []op // all that it did, so that some of it can be undone
 }
 
 type held struct {
@@ -44,11 +45,13 @@ type op struct {
 	now     limit.Micros
 	id      string
 	charges []modelled
-	results []result // of a refund
+	results []result     // of a refund
+	blocked bool         // a take that charges nothing, for what else it asked
+	until   limit.Micros // of a spoil
 }
 
 func newCounters() *counters {
-	return &counters{held: map[string]*held{}, ids: map[string]limit.Micros{}}
+	return &counters{held: map[string]*held{}, foreign: map[string]limit.Micros{}, ids: map[string]limit.Micros{}}
 }
 
 func (c *counters) do(o op) []result {
@@ -61,15 +64,36 @@ func (c *counters) do(o op) []result {
 	case "reset":
 		for _, m := range o.charges {
 			delete(c.held, m.key)
+			delete(c.foreign, m.key)
 		}
+	case "spoil":
+		delete(c.held, o.charges[0].key)
+		c.foreign[o.charges[0].key] = o.until
 	case "expire": // what is over by now must not come back when the clock goes back
 		for key, h := range c.held {
 			if o.now >= h.until {
 				delete(c.held, key)
 			}
 		}
+		for key, until := range c.foreign {
+			if o.now >= until {
+				delete(c.foreign, key)
+			}
+		}
 	}
 	return nil
+}
+
+// part parts charges into those of counters and those under whose names there is another's value.
+func (c *counters) part(now limit.Micros, all []modelled) (here, foreign []modelled) {
+	for _, m := range all {
+		if until, is := c.foreign[m.key]; is && now < until {
+			foreign = append(foreign, m)
+		} else {
+			here = append(here, m)
+		}
+	}
+	return here, foreign
 }
 
 // undo forgets all but the first n things that were done.
@@ -104,7 +128,7 @@ func (c *counters) load(m modelled, now limit.Micros) (state any, kept bool) {
 
 func (c *counters) take(o op) []result {
 	repeat := o.id != "" && o.now < c.ids[o.id]
-	results, states, all := make([]result, len(o.charges)), make([]any, len(o.charges)), true
+	results, states, all := make([]result, len(o.charges)), make([]any, len(o.charges)), !o.blocked
 	for i, m := range o.charges {
 		state, kept := c.load(m, o.now)
 		if repeat {

@@ -3,7 +3,6 @@ package campaign
 import (
 	"context"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -34,12 +33,12 @@ type player struct {
 }
 
 // tally is what a history had in it.
-type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets, never int }
+type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets, never, foreign int }
 
 func (t *tally) add(o tally) {
 	t.calls, t.admitted, t.refused, t.byMemory = t.calls+o.calls, t.admitted+o.admitted, t.refused+o.refused, t.byMemory+o.byMemory
 	t.degraded, t.faults, t.refunds, t.failovers = t.degraded+o.degraded, t.faults+o.faults, t.refunds+o.refunds, t.failovers+o.failovers
-	t.held, t.patient, t.audits, t.offsets, t.never = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets, t.never+o.never
+	t.held, t.patient, t.audits, t.offsets, t.never, t.foreign = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets, t.never+o.never, t.foreign+o.foreign
 }
 
 type excuse struct {
@@ -68,8 +67,10 @@ type flight struct {
 	cancel  context.CancelFunc
 	rules   []modelled
 	out     chan answer
+	here    []modelled // what its reply is about
 	results []result
 	began   limit.Micros // by the process's clock
+	foreign []modelled   // had another's value when its reply left
 	done    int          // what the oracle had done before it, where its reply is held
 	lost    bool         // a failover forgot it
 }
@@ -185,13 +186,20 @@ func (p *player) step(s step) error {
 			if s.process == len(p.processes) || s.process == i {
 				proc.Use(p.releases[s.amount])
 				proc.release = s.amount
-				if !p.waiting(i) { // what it remembered is gone, but to the calls under way by the release before
-					ofProcess := func(e excuse, _ limit.Micros) bool { return e.process == i }
-					maps.DeleteFunc(p.told, ofProcess)
-					maps.DeleteFunc(p.excused, ofProcess)
+				for e := range p.told { // a call that began before goes by it to its end
+					if e.process == i && !p.underWay(i) {
+						delete(p.told, e)
+					}
+				}
+				for e := range p.excused { // what it remembered is gone
+					if e.process == i {
+						delete(p.excused, e)
+					}
 				}
 			}
 		}
+	case "spoil":
+		p.spoil(s)
 	case "failover":
 		p.failover(s.amount)
 	case "process-clock":
@@ -209,8 +217,8 @@ func (p *player) step(s step) error {
 	return nil
 }
 
-// waiting tells whether a process has calls under way.
-func (p *player) waiting(process int) bool {
+// underWay tells whether a call of a process is.
+func (p *player) underWay(process int) bool {
 	for _, f := range p.inFlight {
 		if f.step.process == process {
 			return true
@@ -324,6 +332,7 @@ func (p *player) call(s step) (limiter.Verdict, error) {
 	proc.Close() // what shadow rules ask is done before time goes on
 	proc.link.Heal()
 	proc.link.Asked()
+	defer proc.own.Asked()
 	p.answered++
 	p.count.calls++
 	if err != nil {
@@ -345,47 +354,6 @@ type expected struct {
 	lost                      bool // by a failover, before its answer came
 }
 
-// store does to the oracle's counters what the fault lets the store's do.
-func (p *player) store(proc *process, began limit.Micros, s step, all []modelled, passed bool) (e expected) {
-	p.mix(s, all)
-	now, name := p.storeNow(), id(s, all)
-	takes := func(name string, some []modelled) []result {
-		if len(some) == 0 {
-			return nil
-		}
-		return p.truth.do(op{kind: "take", now: now, id: name, charges: some})
-	}
-	switch s.fault {
-	case "error", "done":
-		if s.fault == "done" {
-			takes(name, all)
-		}
-		return p.fail(proc, began, name, all, expected{allowed: true}, passed)
-	case "lost", "lostdone":
-		here, gone := split(all, s.rule)
-		if len(gone) == 0 {
-			break
-		}
-		if s.fault == "lostdone" {
-			takes("", gone)
-		}
-		e = expected{allowed: true, store: here, results: takes(name, here)}
-		if e.allowed = admitted(e.results); !e.allowed {
-			return e
-		}
-		if e = p.fail(proc, began, name, gone, e, passed); !e.allowed && anyCharged(e.results) {
-			p.truth.do(op{kind: "refund", now: now, id: name, charges: here, results: e.results})
-		}
-		return e
-	}
-	e = expected{store: all, results: takes(name, all), exact: true}
-	e.allowed = admitted(e.results)
-	if s.fault == "twice" {
-		takes(name, all)
-	}
-	return e
-}
-
 func anyCharged(results []result) bool {
 	return slices.ContainsFunc(results, func(r result) bool { return r.charged })
 }
@@ -401,39 +369,6 @@ func of(process int, local []modelled) (all []modelled) {
 		all = append(all, m)
 	}
 	return all
-}
-
-// fail answers for rules by their failure modes, at the process's instant at which the call began.
-func (p *player) fail(proc *process, now limit.Micros, name string, gone []modelled, e expected, passed bool) expected {
-	if len(gone) == 0 {
-		return e
-	}
-	e.degraded = true
-	for _, m := range gone {
-		switch m.spec.failure {
-		case "closed":
-			e.allowed, e.closed = false, true
-		case "local":
-			e.whole = append(e.whole, m)
-			m.limit = p.share(m.limit)
-			e.local = append(e.local, m)
-		}
-	}
-	if len(e.local) == 0 {
-		return e
-	}
-	p.ledger.see(of(proc.number, e.local))
-	if !passed && p.stands(proc.number, now, e.local) {
-		e.allowed, e.local, e.whole = false, nil, nil
-		return e
-	}
-	e.spent = proc.local.do(op{kind: "take", now: now, id: name, charges: e.local})
-	if !admitted(e.spent) {
-		e.allowed = false
-	} else if !e.allowed && anyCharged(e.spent) {
-		proc.local.do(op{kind: "refund", now: now, id: name, charges: e.local, results: e.spent})
-	}
-	return e
 }
 
 // late notes how late a process may open again after an answer that came a while after it was decided.

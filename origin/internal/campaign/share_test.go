@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"github.com/weirproject/weir/origin/internal/limiter"
+	"github.com/weirproject/weir/origin/internal/store/fault"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -23,11 +24,21 @@ func (w *world) share(l limit.Limit) limit.Limit {
 // counts by itself.
 func (p *player) stands(process int, began limit.Micros, local []modelled) bool {
 	for _, m := range local {
-		if began <= p.told[excuse{process, m.key}] {
+		if began < p.told[excuse{process, m.key}] {
 			return true
 		}
 	}
 	return false
+}
+
+// fellBack is how many charges a process took from its own counters, of the call at hand.
+func (p *process) fellBack() (n int) {
+	for _, r := range p.own.Asked() {
+		if r.Op == fault.Take {
+			n += len(r.Call.Charges)
+		}
+	}
+	return n
 }
 
 // tell notes what an answer of the store says until when, by the process's clock, a call is refused.
@@ -35,6 +46,9 @@ func (p *player) tell(process int, m modelled, r result) {
 	wait := r.d.RetryAfter
 	if r.admitted {
 		wait = r.next
+	}
+	if wait == 0 {
+		return
 	}
 	e := excuse{process, m.key}
 	p.told[e] = max(p.told[e], (p.now + p.processes[process].ahead).After(wait))

@@ -41,10 +41,12 @@ func (p *player) patient(s step) error {
 	}
 }
 
-// troubled tells whether what a process remembers of these rules may be too long, or calls under way may take the room.
+// troubled tells whether what a process remembers of these rules may be too long, calls under way may take the room, or a rule
+// goes by its failure mode.
 func (p *player) troubled(process int, all []modelled) bool {
+	_, foreign := p.truth.part(p.storeNow(), all)
 	for _, m := range all {
-		if p.now <= p.excused[excuse{process, m.key}] || m.spec.penalty > 0 || len(p.inFlight) > 0 {
+		if len(foreign) > 0 || p.now <= p.excused[excuse{process, m.key}] || m.spec.penalty > 0 || len(p.inFlight) > 0 {
 			return true
 		}
 	}
@@ -78,7 +80,7 @@ func (p *player) begin(s step) error {
 		if f.hold.reply {
 			f.done = len(p.truth.ops)
 			p.mix(s, all)
-			f.results = p.truth.do(op{kind: "take", now: p.storeNow(), id: id(s, all), charges: all})
+			f.here, f.foreign, f.results = p.take(p.storeNow(), id(s, all), all)
 		}
 		p.inFlight[s.n] = f
 		return nil
@@ -110,6 +112,7 @@ func (p *player) end(s step) error {
 	f.cancel()
 	proc.Close()
 	proc.link.Asked()
+	defer proc.own.Asked()
 	p.answered++
 	p.count.calls++
 	if a.err != nil {
@@ -120,8 +123,10 @@ func (p *player) end(s step) error {
 	case s.fault != "":
 		p.count.faults++
 		e = p.fail(proc, f.began, id(f.step, f.rules), f.rules, expected{allowed: true}, a.v.Allowed)
+	case f.hold.reply && len(f.foreign) > 0 && admitted(f.results):
+		e = p.again(proc, f.began, id(f.step, f.rules), f.rules, f.foreign, expected{allowed: true, store: f.here, results: f.results, exact: true}, a.v.Allowed)
 	case f.hold.reply:
-		e = expected{store: f.rules, results: f.results, exact: true, allowed: admitted(f.results), lost: f.lost}
+		e = expected{store: f.here, results: f.results, exact: true, allowed: admitted(f.results), lost: f.lost}
 	default:
 		e = p.store(proc, f.began, f.step, f.rules, a.v.Allowed)
 	}
@@ -211,48 +216,11 @@ func (p *player) reset(s step) error {
 		p.truth.do(op{kind: "reset", now: p.storeNow(), charges: []modelled{m}})
 		proc.local.do(op{kind: "reset", charges: []modelled{m}})
 		p.ledger.forget(m.key)
+		p.ledger.forget(of(proc.number, []modelled{m})[0].key)
 		p.outdate()
 		if p.newsLost {
 			p.freed(m.key)
 		}
-	}
-	return nil
-}
-
-// peek asks without charging.
-func (p *player) peek(s step) error {
-	proc := p.processes[s.process]
-	all := p.asked(proc, s)
-	for _, m := range all {
-		if m.spec.penalty > 0 {
-			return nil
-		}
-	}
-	r := s.request()
-	r.Peek = true
-	v, err := proc.Check(context.Background(), r)
-	if err != nil {
-		return err
-	}
-	proc.link.takes()
-	proc.link.Asked()
-	allowed := true
-	for _, m := range all {
-		d := p.truth.peek(p.storeNow(), m)
-		allowed = allowed && d.Allowed
-		view := viewOf(v, m.spec.name)
-		if view == nil {
-			return fmt.Errorf("rule %s is not in %+v", m.spec.name, v.Views)
-		}
-		if view.Decision.Remaining != d.Remaining {
-			return fmt.Errorf("%s has %d left, the calls that were admitted leave %d", m.key, view.Decision.Remaining, d.Remaining)
-		}
-		if never := d.RetryAfter == limit.Never; never != (view.Decision.RetryAfter == limit.Never) {
-			return fmt.Errorf("%s, of which a cost of %d is never admitted: %v, tells a wait of %d", m.key, m.cost, never, view.Decision.RetryAfter)
-		}
-	}
-	if v.Allowed != allowed {
-		return fmt.Errorf("a peek is answered %v, such a call %v: %+v", v.Allowed, allowed, v.Views)
 	}
 	return nil
 }

@@ -24,18 +24,28 @@ const begin = 1000 * limit.Hour
 type server struct {
 	mu    sync.Mutex
 	store *memory.Store
+	front *fault.Store                     // of store, with the values that are no counters
+	until map[limiter.Counter]limit.Micros // when they expire
 	now   func() limit.Micros
 	done  []serverOp
 	marks []int // how much was done after each step
 }
 
 type serverOp struct {
-	op   fault.Op
-	call limiter.Call
+	op    fault.Op // 0: a value that is no counter is put under the name of the one charge
+	call  limiter.Call
+	until limit.Micros // it lasts
 }
 
 func newServer(now func() limit.Micros) *server {
-	return &server{store: memory.New(10_000, nil), now: now}
+	s := &server{now: now}
+	s.empty()
+	return s
+}
+
+func (s *server) empty() {
+	s.store, s.until = memory.New(10_000, nil), map[limiter.Counter]limit.Micros{}
+	s.front = fault.New(s.store)
 }
 
 func (s *server) Take(ctx context.Context, c *limiter.Call) error { return s.do(ctx, fault.Take, c) }
@@ -49,8 +59,36 @@ func (s *server) do(ctx context.Context, op fault.Op, c *limiter.Call) error {
 	defer s.mu.Unlock()
 	call := *c
 	call.Now = s.now()
-	s.done = append(s.done, serverOp{op, own(call)})
-	return apply(ctx, s.store, op, &call)
+	s.spoilt(call.Now)
+	s.done = append(s.done, serverOp{op: op, call: own(call)})
+	return s.apply(ctx, op, &call)
+}
+
+// spoil puts a value that is no counter under a counter's name, for a while.
+func (s *server) spoil(c limiter.Charge, during limit.Micros) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := serverOp{call: limiter.Call{Charges: []limiter.Charge{c}}, until: s.now().After(during)}
+	s.done = append(s.done, o)
+	s.put(o)
+}
+
+func (s *server) put(o serverOp) {
+	c := o.call.Charges[0].Counter
+	s.front.Spoil(c)
+	s.until[c] = o.until
+}
+
+// spoilt forgets values that are no counters once they are over.
+func (s *server) spoilt(now limit.Micros) {
+	for c, until := range s.until {
+		if now < until {
+			continue
+		}
+		call := limiter.Call{Charges: []limiter.Charge{{Counter: c}}, Outcomes: make([]limiter.Outcome, 1)}
+		s.done = append(s.done, serverOp{op: fault.Reset, call: own(call)})
+		_ = s.apply(context.Background(), fault.Reset, &call)
+	}
 }
 
 // own is a call with slices of its own.
@@ -59,28 +97,38 @@ func own(c limiter.Call) limiter.Call {
 	return c
 }
 
-func apply(ctx context.Context, store limiter.Store, op fault.Op, c *limiter.Call) error {
+func (s *server) apply(ctx context.Context, op fault.Op, c *limiter.Call) error {
+	defer s.front.Asked()
 	switch op {
 	case fault.Take:
-		return store.Take(ctx, c)
+		return s.front.Take(ctx, c)
 	case fault.Refund:
-		return store.Refund(ctx, c)
+		return s.front.Refund(ctx, c)
 	}
-	return store.Reset(ctx, c)
+	for _, charge := range c.Charges {
+		delete(s.until, charge.Counter)
+	}
+	return s.front.Reset(ctx, c)
 }
 
 // undo forgets all but the first n things that were done.
 func (s *server) undo(n int) {
-	s.done, s.store = s.done[:n], memory.New(10_000, nil)
+	s.done = s.done[:n]
+	s.empty()
 	for _, o := range s.done {
+		if o.op == 0 {
+			s.put(o)
+			continue
+		}
 		call := own(o.call)
-		apply(context.Background(), s.store, o.op, &call)
+		_ = s.apply(context.Background(), o.op, &call)
 	}
 }
 
 // expire forgets counters that are over, as a server does by its own time.
 func (s *server) expire() {
 	s.mu.Lock()
+	s.spoilt(s.now())
 	seen := map[limiter.Counter]limiter.Charge{}
 	for _, o := range s.done {
 		for _, c := range o.call.Charges {
@@ -157,7 +205,8 @@ func (l *link) takes() int {
 type process struct {
 	*limiter.Limiter
 	link    *link
-	local   *counters // the oracle's, of what it falls back to
+	own     *fault.Store // what it falls back to
+	local   *counters    // the oracle's of that
 	ahead   limit.Micros
 	release int
 	number  int
@@ -185,9 +234,9 @@ func newWorld(h history) (*world, error) {
 		w.releases = append(w.releases, r)
 	}
 	for n := range h.processes {
-		p := &process{number: n, link: &link{Store: fault.New(w.server)}, local: newCounters()}
+		p := &process{number: n, link: &link{Store: fault.New(w.server)}, own: fault.New(memory.New(10_000, nil)), local: newCounters()}
 		o := limiter.Options{
-			Store: p.link, Fallback: memory.New(10_000, nil), Secret: []byte(strings.Repeat("s", 32)),
+			Store: p.link, Fallback: p.own, Secret: []byte(strings.Repeat("s", 32)),
 			Now: func() limit.Micros { return w.now + p.ahead }, Announce: w.announce(p),
 			Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler),
 		}
