@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -228,9 +229,31 @@ func (d *drawer) spoil(who string) {
 	}
 }
 
+// flap is a process that leaves or joins, and calls of which some find no store.
+func (d *drawer) flap() {
+	d.add(step{kind: pick(d, "leave", "leave", "join"), process: d.IntN(d.h.processes), amount: d.IntN(len(d.h.releases))})
+	process, who := d.IntN(d.h.processes), pick(d, slices.Sorted(maps.Keys(callers))...)
+	for range d.IntN(20) {
+		s := d.call(process, who)
+		if d.IntN(2) == 0 {
+			s.fault, s.rule = "error", ""
+		}
+		d.add(s)
+		d.calls = append(d.calls, s)
+		if d.IntN(6) == 0 {
+			process = d.IntN(d.h.processes)
+		}
+	}
+	if d.IntN(2) == 0 {
+		d.add(step{kind: "join", process: d.IntN(d.h.processes), amount: d.IntN(len(d.h.releases))})
+	}
+}
+
 // trial is trouble that is not one call's.
 func (d *drawer) trial() {
-	switch d.IntN(6) {
+	switch d.IntN(9) {
+	case 6, 7, 8:
+		d.flap()
 	case 0, 1:
 		d.add(step{kind: "failover", amount: 1 + d.IntN(8)})
 	case 2:

@@ -37,7 +37,7 @@ const (
 
 // step is one thing that happens. Fields that a kind of step does not name are empty.
 type step struct {
-	kind    string // advance, call, begin, end, patient, peek, refund, reset, use, spoil, failover, process-clock, store-clock, news, audit
+	kind    string // advance, call, begin, end, patient, peek, refund, reset, use, spoil, leave, join, failover, process-clock, store-clock, news, audit
 	n       int    // the call's number, by which begin, end and refund name it
 	process int
 	who     string // see callers
@@ -48,7 +48,7 @@ type step struct {
 	rule    string // that a fault or spoil is about
 	held    string // request or reply, of begin
 	by      limit.Micros
-	amount  int // of failover: how many steps are lost; of use: which release
+	amount  int // of failover: how many steps are lost; of use and join: which release
 }
 
 func (s step) String() string {
@@ -158,7 +158,7 @@ func parse(text string) (h history, err error) {
 	return h, nil
 }
 
-var kinds = []string{"advance", "call", "begin", "end", "patient", "peek", "refund", "reset", "use", "spoil", "failover", "process-clock", "store-clock", "news", "audit"}
+var kinds = []string{"advance", "call", "begin", "end", "patient", "peek", "refund", "reset", "use", "spoil", "leave", "join", "failover", "process-clock", "store-clock", "news", "audit"}
 
 type fields map[string]string
 

@@ -64,7 +64,7 @@ func (p *player) judge(s step, all []modelled, v limiter.Verdict, e expected) er
 	}
 	for i, r := range e.spent {
 		if r.charged {
-			p.ledger.admit("local", of(s.process, e.local)[i], r.at-r.d.Hold)
+			p.ledger.admit("local", of(p.processes[s.process].number, e.local)[i], r.at-r.d.Hold)
 		}
 	}
 	p.receipts[s.n] = rec

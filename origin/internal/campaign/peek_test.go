@@ -61,7 +61,7 @@ func (p *player) peek(s step) error {
 				allowed = false
 				continue
 			}
-			m.limit = p.share(m.limit)
+			m.limit = proc.share(m.limit)
 			if err := tells(m, proc.local.peek(p.now+proc.ahead, m)); err != nil {
 				return fmt.Errorf("by itself: %w", err)
 			}

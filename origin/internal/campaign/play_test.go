@@ -33,12 +33,12 @@ type player struct {
 }
 
 // tally is what a history had in it.
-type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets, never, foreign int }
+type tally struct{ calls, admitted, refused, byMemory, degraded, faults, refunds, failovers, held, patient, audits, offsets, never, foreign, left int }
 
 func (t *tally) add(o tally) {
 	t.calls, t.admitted, t.refused, t.byMemory = t.calls+o.calls, t.admitted+o.admitted, t.refused+o.refused, t.byMemory+o.byMemory
 	t.degraded, t.faults, t.refunds, t.failovers = t.degraded+o.degraded, t.faults+o.faults, t.refunds+o.refunds, t.failovers+o.failovers
-	t.held, t.patient, t.audits, t.offsets, t.never, t.foreign = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets, t.never+o.never, t.foreign+o.foreign
+	t.held, t.patient, t.audits, t.offsets, t.never, t.foreign, t.left = t.held+o.held, t.patient+o.patient, t.audits+o.audits, t.offsets+o.offsets, t.never+o.never, t.foreign+o.foreign, t.left+o.left
 }
 
 type excuse struct {
@@ -152,8 +152,14 @@ func (p *player) mark() {
 }
 
 func (p *player) step(s step) error {
-	if s.process >= len(p.processes) && s.kind != "use" {
+	if s.kind != "use" && s.process >= len(p.processes) {
 		return nil
+	}
+	switch s.kind {
+	case "call", "begin", "patient", "peek", "reset", "spoil", "process-clock":
+		if p.processes[s.process].gone {
+			return nil
+		}
 	}
 	switch s.kind {
 	case "advance":
@@ -177,13 +183,19 @@ func (p *player) step(s step) error {
 	case "reset":
 		return p.reset(s)
 	case "news":
-		p.newsLost = s.amount == 1
+		if p.newsLost = s.amount == 1; !p.newsLost {
+			p.tellLive()
+		}
+	case "leave":
+		return p.leave(p.processes[s.process])
+	case "join":
+		p.join(s.process, s.amount)
 	case "use":
 		if s.amount >= len(p.releases) {
 			return nil
 		}
 		for i, proc := range p.processes {
-			if s.process == len(p.processes) || s.process == i {
+			if !proc.gone && (s.process == len(p.processes) || s.process == i) {
 				proc.Use(p.releases[s.amount])
 				proc.release = s.amount
 				for e := range p.told { // a call that began before goes by it to its end

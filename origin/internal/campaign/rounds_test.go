@@ -119,12 +119,12 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 			e.allowed, e.closed = false, true
 		case "local":
 			e.whole = append(e.whole, m)
-			m.limit = p.share(m.limit)
+			m.limit = proc.share(m.limit)
 			local = append(local, m)
 		}
 	}
 	p.ledger.see(of(proc.number, local))
-	if !passed && p.stands(proc.number, now, local) && proc.fellBack() < len(local) {
+	if !passed && p.stands(proc.place, now, local) && proc.fellBack() < len(local) {
 		e.allowed, e.whole = false, e.whole[:len(e.local)]
 	} else if len(local) > 0 {
 		spent := proc.local.do(op{kind: "take", now: now, id: name, charges: local})

@@ -1,21 +1,17 @@
 package campaign
 
 import (
-	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/store/fault"
 	"github.com/weirproject/weir/shared/limit"
 )
 
-// live tells a process how many there are.
-func (w *world) live(o *limiter.Options) { o.Processes = func() int64 { return int64(w.h.processes) } }
-
 // share is what a process admits by itself of a limit: an equal part of all it counts, at least 1.
-func (w *world) share(l limit.Limit) limit.Limit {
+func (p *process) share(l limit.Limit) limit.Limit {
 	part := func(whole int64) int64 {
 		if whole == 0 {
 			return 0
 		}
-		return max(1, whole/int64(w.h.processes))
+		return max(1, whole/p.known)
 	}
 	return limit.Limit{Count: part(l.Count), Burst: part(l.Burst), Window: l.Window}
 }

@@ -189,7 +189,7 @@ func (p *player) refund(s step) error {
 	}
 	if anyCharged(r.spent) {
 		proc.local.do(op{kind: "refund", now: p.now + proc.ahead, id: r.id, charges: r.local, results: r.spent})
-		p.ledger.free(of(r.process, r.local))
+		p.ledger.free(of(proc.number, r.local))
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (p *player) audit() error {
 	p.count.audits++
 	for _, who := range slices.Sorted(maps.Keys(callers)) {
 		for _, path := range []string{"/", "/a"} {
-			if err := p.peek(step{who: who, path: path}); err != nil {
+			if err := p.peek(step{process: p.live()[0].place, who: who, path: path}); err != nil {
 				return fmt.Errorf("%s %s: %w", who, path, err)
 			}
 		}

@@ -3,16 +3,13 @@ package campaign
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/weirproject/weir/origin/internal/limiter"
 	"github.com/weirproject/weir/origin/internal/rules"
 	"github.com/weirproject/weir/origin/internal/store/fault"
 	"github.com/weirproject/weir/origin/internal/store/memory"
-	"github.com/weirproject/weir/origin/internal/telemetry"
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
 )
@@ -201,17 +198,6 @@ func (l *link) takes() int {
 	return n
 }
 
-// process is one limiter.
-type process struct {
-	*limiter.Limiter
-	link    *link
-	own     *fault.Store // what it falls back to
-	local   *counters    // the oracle's of that
-	ahead   limit.Micros
-	release int
-	number  int
-}
-
 // world is what a history is played in.
 type world struct {
 	h         history
@@ -220,6 +206,7 @@ type world struct {
 	server    *server
 	processes []*process
 	releases  []*rules.Release
+	made      int // processes so far
 	newsLost  bool
 }
 
@@ -233,48 +220,17 @@ func newWorld(h history) (*world, error) {
 		}
 		w.releases = append(w.releases, r)
 	}
-	for n := range h.processes {
-		p := &process{number: n, link: &link{Store: fault.New(w.server)}, own: fault.New(memory.New(10_000, nil)), local: newCounters()}
-		o := limiter.Options{
-			Store: p.link, Fallback: p.own, Secret: []byte(strings.Repeat("s", 32)),
-			Now: func() limit.Micros { return w.now + p.ahead }, Announce: w.announce(p),
-			Metrics: telemetry.New(), Log: slog.New(slog.DiscardHandler),
-		}
-		if h.slots {
-			o.Slot = func(c *limiter.Counter) (slot uint32) {
-				for _, b := range c {
-					slot = slot*31 + uint32(b)
-				}
-				return slot
-			}
-		}
-		w.live(&o)
-		p.Limiter = limiter.New(o, w.releases[0])
-		w.processes = append(w.processes, p)
+	for place := range h.processes {
+		w.processes = append(w.processes, w.process(place, 0))
 	}
+	w.tellLive()
 	return w, nil
 }
 
 func (w *world) storeNow() limit.Micros { return w.now + w.storeOff }
 
-// announce tells the other processes.
-func (w *world) announce(from *process) func([]limiter.Counter) {
-	return func(counters []limiter.Counter) {
-		if w.newsLost {
-			return
-		}
-		for _, p := range w.processes {
-			for _, c := range counters {
-				if p != from {
-					p.Forget(c)
-				}
-			}
-		}
-	}
-}
-
 func (w *world) close() {
-	for _, p := range w.processes {
+	for _, p := range w.live() {
 		p.Close()
 	}
 }
