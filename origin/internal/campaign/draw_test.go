@@ -181,7 +181,10 @@ func (d *drawer) episode() {
 		}
 	case 10: // a peek
 		s := d.call(process, who)
-		s.kind, s.fault, s.rule = "peek", "", ""
+		s.kind, s.rule = "peek", ""
+		if s.fault != "" {
+			s.fault = "error"
+		}
 		d.add(s)
 	case 11:
 		d.add(step{kind: "use", process: d.IntN(d.h.processes + 1), amount: d.IntN(len(d.h.releases))})

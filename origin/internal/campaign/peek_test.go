@@ -18,14 +18,19 @@ func (p *player) peek(s step) error {
 	}
 	r := s.request()
 	r.Peek = true
+	p.inject(proc, s)
 	v, err := proc.Check(context.Background(), r)
 	if err != nil {
 		return err
 	}
 	proc.link.takes()
+	proc.link.Heal()
 	proc.link.Asked()
 	proc.own.Asked()
-	here, foreign := p.truth.part(p.storeNow(), all)
+	here, gone := p.truth.part(p.storeNow(), all)
+	if s.fault != "" {
+		here, gone = nil, all
+	}
 	allowed, full := true, false
 	tells := func(m modelled, d limit.Decision) error {
 		allowed = allowed && d.Allowed
@@ -50,9 +55,9 @@ func (p *player) peek(s step) error {
 		full = full || !p.truth.peek(p.storeNow(), one).Allowed
 	}
 	if full { // by a call of cost 1, which a peek asks the store for: then no other rule need answer
-		foreign = nil
+		gone = nil
 	}
-	for _, m := range foreign {
+	for _, m := range gone {
 		switch m.spec.failure {
 		case "closed":
 			allowed = false
@@ -67,7 +72,7 @@ func (p *player) peek(s step) error {
 			}
 		}
 	}
-	if degraded := len(foreign) > 0; v.Degraded != degraded {
+	if degraded := len(gone) > 0; v.Degraded != degraded {
 		return fmt.Errorf("a peek is degraded: %v, want %v", v.Degraded, degraded)
 	}
 	if v.Allowed != allowed {
