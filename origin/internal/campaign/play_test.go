@@ -26,6 +26,7 @@ type player struct {
 	excused  map[excuse]limit.Micros // until when, by true time, a process may refuse by what it remembers
 	told     map[excuse]limit.Micros // until when the store refuses, as it last said
 	penal    map[excuse]*penalised
+	last     map[string]limit.Limit  // by which a counter was asked
 	offsets  map[string]limit.Micros // where the windows of a counter begin
 	answered int
 	begun    int
@@ -69,10 +70,9 @@ type flight struct {
 	out     chan answer
 	here    []modelled // what its reply is about
 	results []result
-	began   limit.Micros // by the process's clock
-	foreign []modelled   // had another's value when its reply left
-	done    int          // what the oracle had done before it, where its reply is held
-	lost    bool         // a failover forgot it
+	foreign []modelled // had another's value when its reply left
+	done    int        // what the oracle had done before it, where its reply is held
+	lost    bool       // a failover forgot it
 }
 
 type answer struct {
@@ -89,7 +89,7 @@ func play(h history) (t tally, err error) {
 	defer w.close()
 	goroutines := runtime.NumGoroutine()
 	p := &player{world: w, truth: newCounters(), ledger: newLedger(), receipts: map[int]receipt{}, inFlight: map[int]*flight{},
-		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}, told: map[excuse]limit.Micros{}, offsets: map[string]limit.Micros{}}
+		excused: map[excuse]limit.Micros{}, penal: map[excuse]*penalised{}, told: map[excuse]limit.Micros{}, offsets: map[string]limit.Micros{}, last: map[string]limit.Limit{}}
 	for i, s := range h.steps {
 		if err = p.step(s); err != nil {
 			err = fmt.Errorf("step %d, %s: %w", i+1, s, err)
@@ -260,12 +260,13 @@ func (p *player) freed(key string) {
 }
 
 // mix excuses processes before a call at the store: those that have another release than it, since what they remember was by
-// another rate than the counter fills by from now on; all, where the store makes an outgrown bucket anew.
+// another rate than the counter fills by from now on; all, where the store makes an outgrown bucket anew, or another caller of the counter has another limit.
 func (p *player) mix(s step, all []modelled) {
 	for _, m := range all {
-		if p.outgrown(m) {
+		if seen, known := p.last[m.key]; p.outgrown(m) || known && seen != m.limit {
 			p.freed(m.key)
 		}
+		p.last[m.key] = m.limit
 	}
 	for i, proc := range p.processes {
 		for _, other := range p.asked(proc, s) {
@@ -354,7 +355,7 @@ func (p *player) call(s step) (limiter.Verdict, error) {
 		p.count.byMemory++
 		return v, p.byMemory(s, all, v)
 	}
-	return v, p.judge(s, all, v, p.store(proc, p.now+proc.ahead, s, all, v.Allowed))
+	return v, p.judge(s, all, v, p.store(proc, s, all, v.Allowed))
 }
 
 // expected is what the oracle makes of a call that went to the store.

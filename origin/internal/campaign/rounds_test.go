@@ -5,7 +5,7 @@ import (
 )
 
 // store does to the oracle's counters what the fault lets the store's do.
-func (p *player) store(proc *process, began limit.Micros, s step, all []modelled, passed bool) (e expected) {
+func (p *player) store(proc *process, s step, all []modelled, passed bool) (e expected) {
 	p.mix(s, all)
 	now, name := p.storeNow(), id(s, all)
 	switch s.fault {
@@ -13,7 +13,7 @@ func (p *player) store(proc *process, began limit.Micros, s step, all []modelled
 		if s.fault == "done" {
 			p.take(now, name, all)
 		}
-		return p.fail(proc, began, name, all, expected{allowed: true}, passed)
+		return p.fail(proc, name, all, expected{allowed: true}, passed)
 	case "lost", "lostdone":
 		here, gone := split(all, s.rule)
 		if len(gone) == 0 {
@@ -24,18 +24,18 @@ func (p *player) store(proc *process, began limit.Micros, s step, all []modelled
 		}
 		here, foreign, results := p.take(now, name, here)
 		if len(foreign) > 0 && admitted(results) { // those that are lost are asked again with the rest
-			return p.again(proc, began, name, all, foreign, expected{allowed: true, store: here, results: results, exact: true}, passed)
+			return p.again(proc, name, all, foreign, expected{allowed: true, store: here, results: results, exact: true}, passed)
 		}
 		e = expected{allowed: admitted(results), store: here, results: results}
 		if !e.allowed {
 			return e
 		}
-		if e = p.fail(proc, began, name, gone, e, passed); !e.allowed && anyCharged(e.results) {
+		if e = p.fail(proc, name, gone, e, passed); !e.allowed && anyCharged(e.results) {
 			p.truth.do(op{kind: "refund", now: now, id: name, charges: here, results: e.results})
 		}
 		return e
 	}
-	e = p.rounds(proc, began, name, all, expected{allowed: true, exact: true}, passed)
+	e = p.rounds(proc, name, all, expected{allowed: true, exact: true}, passed)
 	if s.fault == "twice" && !e.degraded {
 		p.take(now, name, all)
 	}
@@ -52,24 +52,24 @@ func (p *player) take(now limit.Micros, name string, all []modelled) (here, fore
 }
 
 // rounds asks the oracle for charges until it has an answer for each.
-func (p *player) rounds(proc *process, began limit.Micros, name string, all []modelled, e expected, passed bool) expected {
+func (p *player) rounds(proc *process, name string, all []modelled, e expected, passed bool) expected {
 	here, foreign, results := p.take(p.storeNow(), name, all)
 	e.store, e.results = here, results
 	if !admitted(results) {
 		e.allowed = false
-		p.undoLocal(proc, began, name, e)
+		p.undoLocal(proc, name, e)
 		return e
 	}
 	if len(foreign) == 0 {
 		return e
 	}
-	return p.again(proc, began, name, all, foreign, e, passed)
+	return p.again(proc, name, all, foreign, e, passed)
 }
 
 // again answers for foreign charges by their failure modes, and asks for the rest once more.
-func (p *player) again(proc *process, began limit.Micros, name string, all, foreign []modelled, e expected, passed bool) expected {
+func (p *player) again(proc *process, name string, all, foreign []modelled, e expected, passed bool) expected {
 	p.count.foreign++
-	if e = p.fail(proc, began, name, foreign, e, passed); !e.allowed {
+	if e = p.fail(proc, name, foreign, e, passed); !e.allowed {
 		return e
 	}
 	var rest []modelled
@@ -78,13 +78,13 @@ func (p *player) again(proc *process, began limit.Micros, name string, all, fore
 			rest = append(rest, m)
 		}
 	}
-	return p.rounds(proc, began, name, rest, e, passed)
+	return p.rounds(proc, name, rest, e, passed)
 }
 
 // undoLocal gives back what a call was charged by its process, since it is refused after all.
-func (p *player) undoLocal(proc *process, now limit.Micros, name string, e expected) {
+func (p *player) undoLocal(proc *process, name string, e expected) {
 	if anyCharged(e.spent) {
-		proc.local.do(op{kind: "refund", now: now, id: name, charges: e.local, results: e.spent})
+		proc.local.do(op{kind: "refund", now: p.now + proc.ahead, id: name, charges: e.local, results: e.spent})
 	}
 }
 
@@ -106,12 +106,13 @@ func (p *player) spoil(s step) {
 	}
 }
 
-// fail answers for rules by their failure modes, at the process's instant at which the call began.
-func (p *player) fail(proc *process, now limit.Micros, name string, gone []modelled, e expected, passed bool) expected {
+// fail answers for rules by their failure modes.
+func (p *player) fail(proc *process, name string, gone []modelled, e expected, passed bool) expected {
 	if len(gone) == 0 {
 		return e
 	}
 	e.degraded = true
+	now := p.now + proc.ahead
 	var local []modelled
 	for _, m := range gone {
 		switch m.spec.failure {
@@ -132,7 +133,7 @@ func (p *player) fail(proc *process, now limit.Micros, name string, gone []model
 		e.local, e.spent = append(e.local, local...), append(e.spent, spent...)
 	}
 	if !e.allowed {
-		p.undoLocal(proc, now, name, e)
+		p.undoLocal(proc, name, e)
 	}
 	return e
 }

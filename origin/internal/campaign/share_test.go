@@ -16,11 +16,11 @@ func (p *process) share(l limit.Limit) limit.Limit {
 	return limit.Limit{Count: part(l.Count), Burst: part(l.Burst), Window: l.Window}
 }
 
-// stands tells whether a process may know of a refusal that outlasts the store when a call begins: it goes by it before it
-// counts by itself.
-func (p *player) stands(process int, began limit.Micros, local []modelled) bool {
+// stands tells whether a process may know of a refusal that outlasts the store at an instant: it goes by it before it counts
+// by itself.
+func (p *player) stands(process int, at limit.Micros, local []modelled) bool {
 	for _, m := range local {
-		if began < p.told[excuse{process, m.key}] {
+		if at < p.told[excuse{process, m.key}] {
 			return true
 		}
 	}

@@ -64,7 +64,7 @@ func (p *player) begin(s step) error {
 	p.begun++
 	p.count.held++
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &flight{step: s, cancel: cancel, rules: all, out: make(chan answer, 1), began: p.now + proc.ahead,
+	f := &flight{step: s, cancel: cancel, rules: all, out: make(chan answer, 1),
 		hold: &hold{reply: s.held == "reply", arrived: make(chan struct{}), release: make(chan struct{})}}
 	proc.link.takes()
 	proc.link.mu.Lock()
@@ -122,13 +122,13 @@ func (p *player) end(s step) error {
 	switch {
 	case s.fault != "":
 		p.count.faults++
-		e = p.fail(proc, f.began, id(f.step, f.rules), f.rules, expected{allowed: true}, a.v.Allowed)
+		e = p.fail(proc, id(f.step, f.rules), f.rules, expected{allowed: true}, a.v.Allowed)
 	case f.hold.reply && len(f.foreign) > 0 && admitted(f.results):
-		e = p.again(proc, f.began, id(f.step, f.rules), f.rules, f.foreign, expected{allowed: true, store: f.here, results: f.results, exact: true}, a.v.Allowed)
+		e = p.again(proc, id(f.step, f.rules), f.rules, f.foreign, expected{allowed: true, store: f.here, results: f.results, exact: true}, a.v.Allowed)
 	case f.hold.reply:
 		e = expected{store: f.here, results: f.results, exact: true, allowed: admitted(f.results), lost: f.lost}
 	default:
-		e = p.store(proc, f.began, f.step, f.rules, a.v.Allowed)
+		e = p.store(proc, f.step, f.rules, a.v.Allowed)
 	}
 	if f.hold.reply {
 		for i, r := range e.results {

@@ -21,7 +21,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 			for _, i := range w.open {
 				w.outcomes[i] = Outcome{Status: Lost, Err: err}
 			}
-			l.fail(w, p, now, w.open)
+			l.fail(w, p, w.open)
 			break
 		}
 		w.enforcedOnly() // shadow rules are answered by now, or not at all
@@ -29,7 +29,7 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 			break
 		}
 		if rounds == maxRounds && (w.has(Unmade) || w.has(Foreign)) {
-			l.fail(w, p, now, w.open) // nothing was charged: as if there were no store
+			l.fail(w, p, w.open) // nothing was charged: as if there were no store
 			break
 		}
 		if w.has(Unmade) {
@@ -41,18 +41,18 @@ func (l *Limiter) ask(ctx context.Context, w *work, p *plan, now limit.Micros) {
 		if foreign := w.having(Foreign); len(foreign) > 0 {
 			l.logged.tell(l.o.Log, w, foreign, now)
 			l.o.Metrics.StoreErrors.WithLabelValues("foreign").Add(float64(len(foreign)))
-			l.fail(w, p, now, foreign)
+			l.fail(w, p, foreign)
 			if w.refused() {
 				break
 			}
 			w.reopen() // they pass, so the others are to be charged after all
 			continue
 		}
-		l.fail(w, p, now, w.having(Lost))
+		l.fail(w, p, w.having(Lost))
 		break
 	}
 	if w.refused() {
-		l.giveBack(ctx, w, now)
+		l.giveBack(ctx, w)
 		w.forgetUndone(p, l.o.Slot)
 	}
 }
@@ -228,7 +228,8 @@ func (l *Limiter) widen(w *work, p *plan, now limit.Micros) (refused bool) {
 
 // giveBack refunds what was charged for a call that is refused after all: by a store that lost some of its parts, by the
 // fallback. A refund that fails leaves a charge until its window ends, to the refusing side.
-func (l *Limiter) giveBack(ctx context.Context, w *work, now limit.Micros) {
+func (l *Limiter) giveBack(ctx context.Context, w *work) {
+	now := l.o.Now()
 	for _, of := range [...]struct {
 		by    answer
 		store Store

@@ -9,8 +9,11 @@ import (
 )
 
 // fail answers for charges by the failure modes of their rules; those of outcomes that are Lost for want of room refuse. The
-// local ones are taken together, each of this process's share of its limit.
-func (l *Limiter) fail(w *work, p *plan, now limit.Micros, indexes []int) {
+// local ones are taken together, each of this process's share of its limit: at the instant at which they are, which the wait
+// for the store may have made another one than the call began at. By that one, a counter that others took from meanwhile
+// would be as one after a clock that stepped back, and forget them.
+func (l *Limiter) fail(w *work, p *plan, indexes []int) {
+	now := l.o.Now()
 	var local []int
 	for _, i := range indexes {
 		mode, busy := w.rules[i].rule.OnStoreFailure, isBusy(w.outcomes[i].Err)

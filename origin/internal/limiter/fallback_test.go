@@ -238,3 +238,31 @@ func TestOverloadAndALimitAreNotConfused(t *testing.T) {
 		t.Errorf("the refused call was charged: %d left", left)
 	}
 }
+
+// A call that waited for the store for longer than the limit's window takes from what its process admits by itself at the
+// instant at which it does: by the one at which it began, all that others took since would count as not taken yet.
+func TestACallThatWaitedLongTakesNoShareOfThePast(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm, func(t *testing.T) {
+			w := newWorld(t, fmt.Sprintf("version: 1\nrules:\n- {name: r, where: origin, by: [key], algorithm: %s, limit: 5/1s}\n", algorithm))
+			a := key("a", "")
+			gate := fault.NewGate()
+			w.store.Inject(fault.Fault{Gate: gate, Reason: "deadline", Times: 1})
+			answered := make(chan limiter.Verdict, 1)
+			go func() { answered <- w.get(a, "/") }()
+			<-gate.Arrived()
+			w.mu.Lock()
+			w.now += 5 * limit.Second
+			w.mu.Unlock()
+			w.store.Inject(fault.Fault{Reason: "deadline"})
+			before := w.admitted(4, a, "/")
+			gate.Open()
+			if v := <-answered; v.Allowed {
+				before++
+			}
+			if after := w.admitted(10, a, "/"); before+after != 5 {
+				t.Errorf("%d admitted before and %d after the call that waited, at one instant, want 5 in all", before, after)
+			}
+		})
+	}
+}
