@@ -18,7 +18,8 @@ type client struct {
 	user                       string // issuer|tenant|subject
 }
 
-// callers are all who call, by name: two users of one subject are of two issuers, and two are of the same texts in a row.
+// callers are all who call, by name: two users of one subject are of two issuers, and two are of the same texts in a row. The
+// user of b1 has a tier where its key has none, so that k1 and b1 share counters by limits of their own.
 var callers = map[string]client{
 	"k1": {key: "k1", tenant: "t", address: "192.0.2.1"},
 	"k2": {key: "k2", tenant: "t", tier: "paid", address: "192.0.2.1"},
@@ -28,21 +29,21 @@ var callers = map[string]client{
 	"u1": {user: "https://a|t|s", tenant: "t", address: "192.0.2.1"},
 	"u2": {user: "https://b|t|s", tenant: "t", tier: "paid", address: "192.0.2.2"},
 	"u3": {user: "https://a||ts", address: "192.0.2.1"},
-	"b1": {key: "k1", user: "https://a|v|s", tenant: "t", address: "192.0.2.2"},
+	"b1": {key: "k1", user: "https://a|v|s", tenant: "t", tier: "paid", address: "192.0.2.2"},
 }
 
-// caller is the identity of a client. A tenant and a tier are the key's, or of a caller without a key the user's.
+// caller is the identity of a client. A tenant is the key's, or else the user's; a tier is the user's where there is one.
 func (c client) caller() identity.Caller {
 	who := identity.Caller{Address: netip.MustParseAddr(c.address)}
 	if c.key != "" {
-		who.Key = &keys.Key{ID: c.key, Tenant: c.tenant, Tier: c.tier}
+		who.Key = &keys.Key{ID: c.key, Tenant: c.tenant}
 	}
 	if c.user != "" {
 		parts := strings.Split(c.user, "|")
 		who.User = &identity.User{Issuer: parts[0], Tenant: parts[1], Subject: parts[2]}
-		if c.key == "" {
-			who.User.Tier = c.tier
-		}
+		who.User.Tier = c.tier
+	} else if c.key != "" {
+		who.Key.Tier = c.tier
 	}
 	return who
 }
