@@ -19,7 +19,7 @@ var (
 )
 
 // short is how many histories each test run plays.
-const short = 300
+const short = 200
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

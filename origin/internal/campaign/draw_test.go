@@ -210,7 +210,7 @@ func (d *drawer) episode() {
 	}
 }
 
-// spoil is another's value under the name of a counter, with an end or none, and calls that meet it.
+// spoil is a foreign value under the name of a counter, with an end or none, and calls that meet it.
 func (d *drawer) spoil(who string) {
 	s := step{kind: "spoil", process: d.IntN(d.h.processes), who: who, path: "/a", rule: pick(d, d.h.releases[0]...).name}
 	s.by = pick(d, limit.Second, 20*limit.Second, 20*limit.Second, limit.Never)

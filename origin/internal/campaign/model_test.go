@@ -29,7 +29,7 @@ type result struct {
 // counters are the counters of one store, by package limit alone: what it is asked, it does, all or none.
 type counters struct {
 	held    map[string]*held
-	foreign map[string]limit.Micros // until when another's value is under a counter's name
+	foreign map[string]limit.Micros // until when a foreign value is under a counter's name
 	ids     map[string]limit.Micros
 	ops     []op // all that it did, so that some of it can be undone
 }
@@ -84,7 +84,7 @@ func (c *counters) do(o op) []result {
 	return nil
 }
 
-// part parts charges into those of counters and those under whose names there is another's value.
+// part parts charges into those of counters and foreign values.
 func (c *counters) part(now limit.Micros, all []modelled) (here, foreign []modelled) {
 	for _, m := range all {
 		if until, is := c.foreign[m.key]; is && now < until {

@@ -70,7 +70,7 @@ type flight struct {
 	out     chan answer
 	here    []modelled // what its reply is about
 	results []result
-	foreign []modelled // had another's value when its reply left
+	foreign []modelled // had a foreign value when its reply left
 	done    int        // what the oracle had done before it, where its reply is held
 	lost    bool       // a failover forgot it
 }

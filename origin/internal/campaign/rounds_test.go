@@ -42,7 +42,7 @@ func (p *player) store(proc *process, s step, all []modelled, passed bool) (e ex
 	return e
 }
 
-// take asks the oracle once. Where another's value is under a name, no counter is charged.
+// take asks the oracle once. Where a foreign value is under a name, no counter is charged.
 func (p *player) take(now limit.Micros, name string, all []modelled) (here, foreign []modelled, results []result) {
 	here, foreign = p.truth.part(now, all)
 	if len(here) > 0 {
@@ -88,7 +88,7 @@ func (p *player) undoLocal(proc *process, name string, e expected) {
 	}
 }
 
-// spoil puts another's value under the name of a counter: what was counted is gone, and so it is for those who remember
+// spoil puts a foreign value under the name of a counter: what was counted is gone, and so it is for those who remember
 // refusals when that value is.
 func (p *player) spoil(s step) {
 	proc := p.processes[s.process]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// shrink makes a history that breaks a promise shorter, as long as it breaks one: it drops steps, then rules, releases and
-// processes. The error is the shorter one's.
+// shrink makes a history that breaks a promise shorter, as long as it breaks one: it drops steps, then rules, what
+// rules may do without, releases and processes. The error is the shorter one's.
 func shrink(h history, err error) (history, error) {
 	end := time.Now().Add(20 * time.Second)
 	breaks := func(c history) bool {
@@ -40,6 +40,20 @@ func shrink(h history, err error) (history, error) {
 				h = c
 			}
 		}
+		for r := range h.releases[0] {
+			for _, plainer := range plain {
+				c := h
+				c.releases = nil
+				for _, rules := range h.releases {
+					rules = slices.Clone(rules)
+					plainer(&rules[r])
+					c.releases = append(c.releases, rules)
+				}
+				if c.text() != h.text() && breaks(c) {
+					h = c
+				}
+			}
+		}
 		for len(h.releases) > 1 {
 			c := h
 			if c.releases = h.releases[:len(h.releases)-1]; !breaks(c) {
@@ -56,4 +70,12 @@ func shrink(h history, err error) (history, error) {
 		}
 	}
 	return h, err
+}
+
+// plain is what rules may do without.
+var plain = []func(*ruleSpec){
+	func(r *ruleSpec) { r.offset = false },
+	func(r *ruleSpec) { r.penalty = 0 },
+	func(r *ruleSpec) { r.override = 0 },
+	func(r *ruleSpec) { r.exact = false },
 }

@@ -21,7 +21,7 @@ const begin = 1000 * limit.Hour
 type server struct {
 	mu    sync.Mutex
 	store *memory.Store
-	front *fault.Store                     // of store, with the values that are no counters
+	front *fault.Store                     // of store, with the foreign values
 	until map[limiter.Counter]limit.Micros // when they expire
 	now   func() limit.Micros
 	done  []serverOp
@@ -29,7 +29,7 @@ type server struct {
 }
 
 type serverOp struct {
-	op    fault.Op // 0: a value that is no counter is put under the name of the one charge
+	op    fault.Op // 0: a foreign value is put under the name of the one charge
 	call  limiter.Call
 	until limit.Micros // it lasts
 }
@@ -61,7 +61,7 @@ func (s *server) do(ctx context.Context, op fault.Op, c *limiter.Call) error {
 	return s.apply(ctx, op, &call)
 }
 
-// spoil puts a value that is no counter under a counter's name, for a while.
+// spoil puts a foreign value under a counter's name, for a while.
 func (s *server) spoil(c limiter.Charge, during limit.Micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *server) put(o serverOp) {
 	s.until[c] = o.until
 }
 
-// spoilt forgets values that are no counters once they are over.
+// spoilt forgets foreign values once they are over.
 func (s *server) spoilt(now limit.Micros) {
 	for c, until := range s.until {
 		if now < until {
