@@ -124,9 +124,15 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 		}
 		if p := s.findCharged(c, o, &l, call.Now); p.kept {
 			// A refund comes with the limit of its charge. Of a state that it leaves as it is, the time until that is over
-			// is by the limit of later ones.
-			if next := p.state.refund(c, call.Now, o.At); next != p.state || next.log != nil {
-				p.keep(&next, call.Now.After(next.freshAfter(c, call.Now)))
+			// is by the limit of later ones. Of a log nobody can tell, and by a clock that stepped back its entries may be
+			// over sooner than they are: it never lasts shorter for a refund, since its entries end by themselves.
+			next := p.state.refund(c, call.Now, o.At)
+			until := call.Now.After(next.freshAfter(c, call.Now))
+			if next.log != nil {
+				until = max(until, p.shard.at(p.at).until)
+			}
+			if next != p.state || next.log != nil {
+				p.keep(&next, until)
 			}
 		}
 	}

@@ -315,3 +315,22 @@ func TestARefundIsOfTheCounterThatWasCharged(t *testing.T) {
 		t.Errorf("strangers have %d left, want 1", n)
 	}
 }
+
+// The server's clock steps back after a log was charged: a refund that gives nothing back leaves it as lasting as it was.
+func TestARefundBeforeAStepBackLeavesALogAsItIs(t *testing.T) {
+	s, ctx := memory.New(100, nil), context.Background()
+	charge := limiter.Charge{Counter: storetest.Name(1), Algorithm: rule.SlidingLog, Limit: limit.Limit{Count: 5, Window: limit.Second}, Cost: 5}
+	call := func(now limit.Micros, cost int64) *limiter.Call {
+		c := charge
+		c.Cost = cost
+		return &limiter.Call{Now: now, Charges: []limiter.Charge{c}, Outcomes: make([]limiter.Outcome, 1)}
+	}
+	first, second, third := call(limit.Minute, 5), call(limit.Minute+6*limit.Second, 3), call(limit.Minute+6*limit.Second+1, 3)
+	_ = s.Take(ctx, first)
+	_ = s.Take(ctx, second)
+	first.Now += 1200 * limit.Millisecond
+	_ = s.Refund(ctx, first)
+	if _ = s.Take(ctx, third); third.Outcomes[0].Status != limiter.Refused {
+		t.Errorf("3 of 5 used, 3 more: %+v", third.Outcomes[0])
+	}
+}
