@@ -173,7 +173,7 @@ func overloads(t *testing.T, inFlight, room int, want map[string]told, counted f
 var (
 	noRoom    = told{status: http.StatusServiceUnavailable, code: "overloaded", retry: "1"}
 	degraded  = told{status: http.StatusServiceUnavailable, code: "overloaded", retry: "1", counted: true, degraded: true}
-	uncounted = told{status: http.StatusOK}
+	uncounted = told{status: http.StatusOK, degraded: true}
 )
 
 // Beyond 1,000 calls that wait for the store no other waits: it is told that this process has no room, at once, and never that

@@ -128,12 +128,13 @@ func (s *Store) Refund(_ context.Context, call *limiter.Call) error {
 			// over sooner than they are: it never lasts shorter for a refund, since its entries end by themselves.
 			next := p.state.refund(c, call.Now, o.At)
 			until := call.Now.After(next.freshAfter(c, call.Now))
-			if next.log != nil {
+			switch {
+			case next.log != nil:
 				until = max(until, p.shard.at(p.at).until)
+			case next == p.state:
+				continue
 			}
-			if next != p.state || next.log != nil {
-				p.keep(&next, until)
-			}
+			p.keep(&next, until)
 		}
 	}
 	return nil
