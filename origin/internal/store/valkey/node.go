@@ -214,6 +214,7 @@ func (s *Store) clientOption(addr string) valkey.ClientOption {
 		SelectDB:          s.options.DB,
 		TLSConfig:         s.options.TLS,
 		Dialer:            net.Dialer{Timeout: ioTimeout},
+		DialCtxFn:         dialGuarded,
 		ConnWriteTimeout:  ioTimeout,
 		DisableCache:      true, // counters are never read but to be changed
 		DisableRetry:      true, // a check is not repeated behind our back: it may have charged

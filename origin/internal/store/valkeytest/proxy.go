@@ -22,7 +22,7 @@ type Proxy struct {
 	dropping bool
 	deaf     bool // replies are dropped
 	closed   bool
-	lines    map[net.Conn]bool // both ends of all connections
+	lines    map[net.Conn]bool // both ends of all connections: true, the client's
 	word     []byte            // counted on its way to the server
 	counted  int
 }
@@ -84,6 +84,21 @@ func (p *Proxy) Counted() int {
 	return p.counted
 }
 
+// Say sends all clients words that the server did not.
+func (p *Proxy) Say(words string) {
+	p.mu.Lock()
+	var clients []net.Conn
+	for c, client := range p.lines {
+		if client {
+			clients = append(clients, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range clients {
+		_, _ = c.Write([]byte(words)) // a client that leaves hears nothing
+	}
+}
+
 // Cut closes all connections; new ones can be made.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -112,13 +127,13 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep remembers a connection's ends, false if the proxy is closed.
+// keep remembers a connection's ends, the client's first, false if the proxy is closed.
 func (p *Proxy) keep(ends ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range ends {
+	for i, c := range ends {
 		if !p.closed {
-			p.lines[c] = true
+			p.lines[c] = i == 0
 		}
 	}
 	return !p.closed
