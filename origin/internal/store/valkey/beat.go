@@ -167,8 +167,8 @@ func (s *Store) tellBeat(ctx context.Context, n *node, err error) {
 	trouble := ""
 	if err != nil && ctx.Err() == nil {
 		trouble = err.Error()
-		if e, ok := valkey.IsValkeyErr(err); ok {
-			if _, moved := e.IsMoved(); moved {
+		if _, answered := valkey.IsValkeyErr(err); answered {
+			if s.movedOn(err) {
 				s.refreshSoon()
 				return // until the next beat
 			}

@@ -236,7 +236,7 @@ func (w *work) decide() {
 func (c *commands) prepare(ctx context.Context, n *node, client valkey.Client) error {
 	c.s.count("pexpire")
 	err := client.Do(ctx, client.B().Pexpire().Key(probeKey).Milliseconds(1).Nx().Build()).Error()
-	if err = unlessMoved(err); err != nil {
+	if err != nil && !c.s.movedOn(err) {
 		return fmt.Errorf("plain commands need PEXPIRE with NX, which Valkey and Redis have from 7.0 on: %w", err)
 	}
 	return nil
@@ -267,7 +267,7 @@ func (c *commands) probe(ctx context.Context, n *node) error {
 		sent[i] = p.sent
 	}
 	for _, r := range (*client).DoMulti(ctx, sent...) {
-		if err := r.Error(); !valkey.IsValkeyNil(err) && unlessMoved(err) != nil {
+		if err := r.Error(); err != nil && !valkey.IsValkeyNil(err) && !c.s.movedOn(err) {
 			return err
 		}
 	}
@@ -279,13 +279,3 @@ var probeKey = func() string {
 	c := limiter.Counter{}.Overflow()
 	return string(c[:])
 }()
-
-// unlessMoved is err, nil if it only says that another server has the slot.
-func unlessMoved(err error) error {
-	if e, ok := valkey.IsValkeyErr(err); ok {
-		if _, moved := e.IsMoved(); moved {
-			return nil
-		}
-	}
-	return err
-}

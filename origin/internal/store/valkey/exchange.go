@@ -252,11 +252,10 @@ func (p *part) read(i int) {
 		}
 		return
 	}
-	if addr, ok := e.IsMoved(); ok {
-		p.target, p.asking = resolve(addr, p.node), false
-		p.node.s.moved(p.slot, p.target)
-	} else if addr, ok := e.IsAsk(); ok {
-		p.target, p.asking = resolve(addr, p.node), true
+	if addr, ask, ok := p.node.s.redirection(err); ok {
+		if p.target, p.asking = resolve(addr, p.node), ask; !ask {
+			p.node.s.moved(p.slot, p.target)
+		}
 	} else if e.IsClusterDown() {
 		p.target, p.asking = "", false
 		p.node.s.refreshSoon()

@@ -179,10 +179,8 @@ func (f *functions) probe(ctx context.Context, n *node) error {
 		return errNotConnected
 	}
 	err := (*client).Do(ctx, f.fcall((*client).B(), r)).Error()
-	if e, ok := valkey.IsValkeyErr(err); ok {
-		if _, moved := e.IsMoved(); moved || isFunctionMissing(err) {
-			return nil // takes checks of slots that it has; the next one loads
-		}
+	if err != nil && (f.s.movedOn(err) || isFunctionMissing(err)) {
+		return nil // takes checks of slots that it has; the next one loads
 	}
 	return err
 }
