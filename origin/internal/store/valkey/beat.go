@@ -49,8 +49,8 @@ type beats struct {
 
 	// The goroutine's own.
 	recent [recentBeats]int64
-	counts int    // beats that counted
-	told   string // the trouble that was logged last
+	counts int // beats that counted
+	told   troubles
 }
 
 func (s *Store) startBeats(ctx context.Context) {
@@ -162,27 +162,20 @@ func (b *beats) learn(live int64) {
 	b.live.Store(most)
 }
 
-// tellBeat logs a change of what keeps processes from being counted.
+// tellBeat logs what keeps processes from being counted.
 func (s *Store) tellBeat(ctx context.Context, n *node, err error) {
-	trouble := ""
-	if err != nil && ctx.Err() == nil {
-		trouble = err.Error()
-		if _, answered := valkey.IsValkeyErr(err); answered {
-			if s.movedOn(err) {
-				s.refreshSoon()
-				return // until the next beat
-			}
-		} else {
-			n.look() // the watch tells
-			return
+	switch _, answered := valkey.IsValkeyErr(err); {
+	case err == nil, ctx.Err() != nil:
+		s.beats.told.over()
+	case !answered:
+		n.look() // the watch tells
+	case s.movedOn(err):
+		s.refreshSoon() // until the next beat
+	default:
+		if reason, news := s.beats.told.add(err); news {
+			s.options.Log.Warn("live processes are not counted: while the store is away this process falls back to its share by the last known number",
+				"store", n.addr, "processes", s.Processes(), "reason", reason)
 		}
-	}
-	if trouble == s.beats.told {
-		return
-	}
-	if s.beats.told = trouble; trouble != "" {
-		s.options.Log.Warn("live processes are not counted: while the store is away this process falls back to its share by the last known number",
-			"store", n.addr, "processes", s.Processes(), "reason", trouble)
 	}
 }
 

@@ -90,15 +90,16 @@ func (s *Store) anyClient() valkey.Client {
 
 // subscribe listens on a connection of its own, so that a flood of messages delays no answer, until ctx ends.
 func (s *Store) subscribe(ctx context.Context) {
-	told := ""
+	var told troubles
 	for ctx.Err() == nil {
 		err := s.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && err.Error() != told {
-			told = err.Error()
-			s.options.Log.Warn("hints of other processes are not heard: what they reset counts here once its refusal has run out", "reason", told)
+		if err != nil {
+			if reason, news := told.add(err); news {
+				s.options.Log.Warn("hints of other processes are not heard: what they reset counts here once its refusal has run out", "reason", reason)
+			}
 		}
 		sleep(ctx, hintRest)
 	}

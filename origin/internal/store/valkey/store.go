@@ -88,7 +88,7 @@ type Store struct {
 	telling      sync.Mutex
 	up           atomic.Bool
 	mapped       atomic.Bool // the cluster told once who has its slots
-	topologyTold string
+	topologyTold troubles
 
 	looked     chan struct{} // closed once it is known how the servers stand
 	lookedOnce sync.Once
@@ -250,21 +250,17 @@ func (s *Store) upChanged() {
 
 func (s *Store) firstLookDone() { s.lookedOnce.Do(func() { close(s.looked) }) }
 
-// tell logs a change of trouble, one line each, and remembers it in told.
-func (s *Store) tell(told *string, store, what string, err error) {
-	trouble := ""
-	if err != nil {
-		trouble = err.Error()
-	}
-	if trouble == *told {
-		return
-	}
-	*told = trouble
+// tell logs each trouble of an outage, and its end.
+func (s *Store) tell(told *troubles, store, what string, err error) {
 	if err == nil {
-		s.options.Log.Info("store answers again", "store", store)
+		if told.over() {
+			s.options.Log.Info("store answers again", "store", store)
+		}
 		return
 	}
-	s.options.Log.Error(what, "store", store, "reason", trouble)
+	if reason, news := told.add(err); news {
+		s.options.Log.Error(what, "store", store, "reason", reason)
+	}
 }
 
 // Supports tells whether rules of an algorithm can be kept. While no server has told what it can, all of those that a

@@ -25,7 +25,7 @@ const (
 // watch connects, then keeps what is known of the server true, until ctx ends.
 func (n *node) watch(ctx context.Context) {
 	defer close(n.done)
-	told := "" // the trouble that was logged last
+	var told troubles
 	for ctx.Err() == nil {
 		err := n.check(ctx)
 		wait := clockEvery
