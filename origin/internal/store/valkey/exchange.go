@@ -220,7 +220,7 @@ func (t *trip) end(ctx context.Context, err error) {
 			p.replies[i] = t.replies[at]
 			at++
 			p.read(i)
-			if answer := p.replies[i].Error(); failing(answer) {
+			if answer := p.replies[i].Error(); failing(answer) || answer != nil && t.node.unloaded.Load() != nil && isFunctionMissing(answer) {
 				result, failure = breaker.Failed, answer
 			}
 		}

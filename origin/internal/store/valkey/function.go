@@ -178,11 +178,22 @@ func (f *functions) probe(ctx context.Context, n *node) error {
 	if client == nil {
 		return errNotConnected
 	}
-	err := (*client).Do(ctx, f.fcall((*client).B(), r)).Error()
-	if err != nil && (f.s.movedOn(err) || isFunctionMissing(err)) {
-		return nil // takes checks of slots that it has; the next one loads
+	reply, err := (*client).Do(ctx, f.fcall((*client).B(), r)).ToString()
+	if err != nil && isFunctionMissing(err) {
+		if err = n.load(ctx, *client); err == nil {
+			reply, err = (*client).Do(ctx, f.fcall((*client).B(), r)).ToString()
+		}
 	}
-	return err
+	if err != nil {
+		if f.s.movedOn(err) {
+			return nil // takes checks of slots that it has
+		}
+		return err
+	}
+	if _, _, err = f.s.library.readTake(reply, g.charges, make([]limiter.Outcome, len(g.charges))); err != nil {
+		return fmt.Errorf("%w: function library %s: %w", errUnreadable, f.s.library.name, err)
+	}
+	return nil
 }
 
 func (f *functions) supports(rule.Algorithm) bool { return true }
@@ -203,7 +214,9 @@ func (f *functions) run(ctx context.Context, groups []*group, id limiter.CallID,
 			case err == nil:
 				again, err = read(g)
 			case isFunctionMissing(err):
-				if again = try < maxTries; again {
+				if try == maxTries { // it is there, by what loading says: another one has its name
+					err = g.node.cannotLoad(err)
+				} else {
 					err = g.node.loadAfter(ctx, g.loads)
 					again = err == nil
 				}

@@ -41,11 +41,18 @@ type node struct {
 	inFlight chan struct{}
 	loading  chan struct{} // held by the one who loads the library
 	loads    atomic.Int64  // times that it was loaded
+	unloaded atomic.Pointer[unloaded]
 
 	cancel context.CancelFunc
 	wake   chan struct{} // a request failed: look at the server now
 	done   chan struct{}
 	gone   atomic.Bool // it is no part of the cluster any more
+}
+
+// unloaded is why the library could not be loaded when it was missing, until it is.
+type unloaded struct {
+	err error
+	at  limit.Micros // by the process's clock
 }
 
 // newNode makes a node that does nothing before it is started.
@@ -130,7 +137,8 @@ func (n *node) setOffset(offset limit.Micros) {
 }
 
 // loadAfter loads the library for a caller that found it missing when it had been loaded so many times. Of callers that
-// find it missing at the same time one loads it: the others wait for that one, at most until their deadline.
+// find it missing at the same time one loads it: the others wait for that one, at most until their deadline. Where it could
+// not be loaded, nobody tries again for a while.
 func (n *node) loadAfter(ctx context.Context, loads int64) error {
 	select {
 	case n.loading <- struct{}{}:
@@ -140,6 +148,9 @@ func (n *node) loadAfter(ctx context.Context, loads int64) error {
 	}
 	if n.loads.Load() != loads {
 		return nil
+	}
+	if u := n.unloaded.Load(); u != nil && n.s.now()-u.at < limit.Micros(probeEvery.Microseconds()) {
+		return u.err
 	}
 	client := n.client.Load()
 	if client == nil {
@@ -156,11 +167,19 @@ func (n *node) load(ctx context.Context, client valkey.Client) error {
 	case err == nil, strings.Contains(err.Error(), "already exists"):
 		// A name that exists is the content's hash: it is the same, loaded by another process.
 		n.loads.Add(1)
+		n.unloaded.Store(nil)
 		return nil
 	case strings.Contains(err.Error(), "unknown command"):
-		return fmt.Errorf("%w: %w", errNoFunctions, err)
+		err = fmt.Errorf("%w: %w", errNoFunctions, err)
 	}
-	return fmt.Errorf("load function library %s: %w", n.s.library.name, err)
+	return n.cannotLoad(err)
+}
+
+// cannotLoad notes that err keeps the server without the library.
+func (n *node) cannotLoad(err error) error {
+	err = fmt.Errorf("load function library %s: %w", n.s.library.name, err)
+	n.unloaded.Store(&unloaded{err, n.s.now()})
+	return err
 }
 
 func isFunctionMissing(err error) bool {
@@ -192,7 +211,7 @@ func (n *node) look() {
 // storeError classifies an error.
 func storeError(ctx context.Context, err error) *limiter.StoreError {
 	e := &limiter.StoreError{Reason: reasonUnreachable, Err: err}
-	if _, answered := valkey.IsValkeyErr(err); answered || errors.Is(err, errUnreadable) {
+	if _, answered := errors.AsType[*valkey.ValkeyError](err); answered || errors.Is(err, errUnreadable) {
 		// It answers, but not this: out of memory, read-only, no permission.
 		e.Reason = reasonAnswer
 	} else if errors.Is(err, errBusy) {
