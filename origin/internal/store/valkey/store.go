@@ -48,6 +48,9 @@ type Options struct {
 	// Counters are kept on servers for up to an hour longer than they are of use.
 	Clock func() limit.Micros
 
+	// Deadline is what a check has: by that the store tries a server that was left alone while nobody calls. 0: a second.
+	Deadline time.Duration
+
 	// Process has the store count among the live processes, as one that takes calls does: see [Store.Processes].
 	Process bool
 
@@ -108,10 +111,10 @@ func newStore(o Options, l library) *Store {
 	s.startStrategy()
 	t := &s.topology
 	t.refresh, t.done, t.nodes, t.wanted = make(chan struct{}, 1), make(chan struct{}), map[string]*node{}, map[string]time.Time{}
+	for _, result := range []string{givenBack, notGivenBack, giveBacksFull} { // at zero, so that a rate over the first is right
+		s.countGiveBacks(result, 0)
+	}
 	if o.Cluster {
-		for _, result := range []string{givenBack, notGivenBack, giveBacksFull} { // at zero, so that a rate over the first is right
-			s.countGiveBacks(result, 0)
-		}
 		go s.follow(ctx)
 	} else {
 		t.only = s.newNode(o.Addrs[0])

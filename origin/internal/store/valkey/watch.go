@@ -1,6 +1,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/weirproject/weir/origin/internal/breaker"
 	"github.com/weirproject/weir/shared/limit"
 )
 
@@ -31,6 +33,8 @@ func (n *node) watch(ctx context.Context) {
 		wait := clockEvery
 		if err != nil {
 			wait = probeEvery
+		} else if n.breaker.State() != breaker.Closed {
+			wait = breaker.OpenTime
 		}
 		if ctx.Err() == nil {
 			n.up.Store(err == nil)
@@ -71,7 +75,10 @@ func (n *node) check(ctx context.Context) error {
 		close(n.ready)
 		return nil
 	}
-	if err := n.synchronise(ctx, *client); err != nil || !n.refused.Load() {
+	if err := n.synchronise(ctx, *client); err != nil {
+		return err
+	}
+	if err := n.try(ctx); err != nil || !n.refused.Load() {
 		return err
 	}
 	// A server that tells the time may still refuse every check, which is as good as none.
@@ -84,6 +91,36 @@ func (n *node) check(ctx context.Context) error {
 	}
 	n.refused.Store(false)
 	return nil
+}
+
+// try is the one call that a server is tried by which was left alone for long enough, where no caller is before it: without,
+// a process that nobody calls would leave it alone for ever, and count among the live ones no more.
+func (n *node) try(ctx context.Context) error {
+	if n.breaker.State() != breaker.Probing {
+		return nil
+	}
+	st, err := n.s.chosen()
+	if err != nil {
+		return err
+	}
+	done, ok := n.breaker.Allow()
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.s.options.Deadline, ioTimeout))
+	defer cancel()
+	switch err = st.probe(ctx, n); {
+	case err == nil:
+		done(breaker.OK)
+	case errors.Is(err, context.Canceled):
+		done(breaker.Void)
+	default:
+		done(breaker.Failed)
+		if ctx.Err() != nil {
+			return nil // too slow for checks: it answers, though
+		}
+	}
+	return err
 }
 
 // connect makes a client of the server that checks can be sent to.
