@@ -405,6 +405,37 @@ func TestWithoutAStoreEachRuleAnswersByItsFailureMode(t *testing.T) {
 	}
 }
 
+// That a rule was answered without its counter is told by that rule's headers alone: also where it shows no numbers, since it
+// let the call pass uncounted, and not where it is to tell nothing.
+func TestADegradedAnswerIsMarkedAsItsRuleShowsItself(t *testing.T) {
+	for _, test := range []struct {
+		rules         string
+		status        int
+		marked, shown bool
+	}{
+		{"{mode: open, headers: full}", 200, true, false},
+		{"{mode: open, headers: none}", 200, false, false},
+		{"{mode: open, headers: retry-only}", 200, false, false},
+		{"{mode: open, headers: full} {mode: local, headers: none}", 200, true, false},
+		{"{mode: local, headers: none} {mode: local, headers: full}", 200, true, true},
+		{"{mode: local, headers: none} {mode: local, headers: retry-only}", 200, false, false},
+		{"{mode: closed, headers: none} {mode: local, headers: full}", 503, false, false},
+		{"{mode: closed, headers: full} {mode: open, headers: none}", 503, true, true},
+	} {
+		text := "version: 1\nrules:\n"
+		for i, r := range strings.SplitAfter(test.rules, "} ") {
+			r = strings.NewReplacer("{mode:", fmt.Sprintf("{name: r%d, where: origin, by: [%s], limit: 5/1h, on-store-failure:", i, []string{"address", "global"}[i])).Replace(r)
+			text += "- " + r + "\n"
+		}
+		s := start(t, settings{rules: text}, nil)
+		s.store.fail(&limiter.StoreError{Reason: "deadline", Err: errors.New("late")})
+		a := s.get("/")
+		if a.StatusCode != test.status || (a.Header.Get("X-Ratelimit-Degraded") != "") != test.marked || (a.Header.Get("X-Ratelimit-Limit") != "") != test.shown {
+			t.Errorf("%s: %d %v", test.rules, a.StatusCode, a.Header)
+		}
+	}
+}
+
 func TestMoreThanTheProcessCanHoldIsOverload(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := start(t, settings{inFlight: 1}, func(http.ResponseWriter, *http.Request) {

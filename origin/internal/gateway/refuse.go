@@ -75,8 +75,7 @@ func show(h http.Header, v *limiter.Verdict, values *shown) {
 		n++
 	}
 	header.OfMany(v.Views, func(name, value string) { set(limitFields[name], value) })
-	// Of a rule that fails open no limit is known to show, only that it was not counted.
-	if v.Uncounted || v.Degraded && v.Deciding >= 0 && v.Views[v.Deciding].Mode == rule.Full {
+	if v.TellsDegraded && (v.Allowed || v.Views[v.Deciding].Mode == rule.Full) { // a refusal is told as its rule tells
 		set(degradedHeader, "true")
 	}
 }

@@ -63,11 +63,12 @@ type Verdict struct {
 	Views []header.View
 	// Deciding is the view that headers and body show: the refusing one with the longest wait, else the tightest; -1
 	// where no rule applied.
-	Deciding  int
-	Degraded  bool // some rule was answered without its counter
-	Uncounted bool // Degraded, and one that shows its headers let the call pass; it has no view
-	Release   *rules.Release
-	Hold      limit.Micros // an admitted call has to wait this long before it goes on
+	Deciding int
+	Degraded bool // some rule was answered without its counter
+	// TellsDegraded says that the client may know: one of those rules shows its headers in full.
+	TellsDegraded bool
+	Release       *rules.Release
+	Hold          limit.Micros // an admitted call has to wait this long before it goes on
 	// Receipt is what [Limiter.Refund] wants: of an admitted call that was charged, if it is Refundable or has a Hold.
 	Receipt *Receipt
 	Hint    Hint

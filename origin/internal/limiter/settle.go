@@ -70,18 +70,19 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 		return
 	case byOpen:
 		p.deny.Leave(c.Counter, w.passes[i])
-		v.Degraded, v.Uncounted = true, v.Uncounted || w.rules[i].rule.Headers == rule.Full
+		w.degrade(v, i)
 		metrics.Count(telemetry.Open, telemetry.Local)
 		return
 	case byClosed, byBusy:
 		p.deny.Leave(c.Counter, w.passes[i])
-		v.Degraded = true
+		w.degrade(v, i)
 		metrics.Count(telemetry.Closed, telemetry.Local)
 		w.show(v, i, limit.Decision{Limit: c.Limit.Count, RetryAfter: closedRetry, ResetAfter: closedRetry})
 		return
 	case byLocal: // its word ends when the store is back
 		p.deny.Leave(c.Counter, w.passes[i])
-		v.Degraded, source = true, telemetry.Local
+		w.degrade(v, i)
+		source = telemetry.Local
 	case byMemory, byPenalty:
 		source = telemetry.DenyCache
 	case byStore:
@@ -109,6 +110,12 @@ func (l *Limiter) settleRule(w *work, p *plan, i int, now limit.Micros, v *Verdi
 			metrics.NearLimit.Inc()
 		}
 	}
+}
+
+// degrade notes that charge i was answered without its counter.
+func (w *work) degrade(v *Verdict, i int) {
+	v.Degraded = true
+	v.TellsDegraded = v.TellsDegraded || w.rules[i].rule.Headers == rule.Full
 }
 
 // show adds a rule's decision as headers show it.
