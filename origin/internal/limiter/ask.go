@@ -178,7 +178,7 @@ func (l *Limiter) take(ctx context.Context, w *work, now limit.Micros) error {
 	for _, i := range w.open {
 		w.sent = append(w.sent, w.charges[i])
 	}
-	w.call = Call{Now: now, ID: w.id, Charges: w.sent, Outcomes: w.got}
+	w.call = Call{Now: now, By: w.call.By, ID: w.id, Charges: w.sent, Outcomes: w.got}
 	if err := l.o.Store.Take(ctx, &w.call); err != nil {
 		return err // counters may have been made all the same: their room stays taken
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/origin/internal/identity"
 	"github.com/weirproject/weir/origin/internal/keys"
@@ -130,10 +131,15 @@ type odd struct {
 	*fault.Store
 	status limiter.Status
 	calls  int
+	begun  int // calls that no bound on time was set for
 }
 
 func (o *odd) Take(_ context.Context, c *limiter.Call) error {
 	o.calls++
+	if c.By.IsZero() {
+		o.begun++
+		c.By = time.Now()
+	}
 	for i := range c.Outcomes {
 		c.Outcomes[i] = limiter.Outcome{Status: o.status}
 	}
@@ -156,6 +162,9 @@ rules:
 		}
 		if n := w.hang.(*odd).calls; n > 9*6 {
 			t.Errorf("status %d: %d requests of 9 calls", status, n)
+		}
+		if n := w.hang.(*odd).begun; n != 9 {
+			t.Errorf("status %d: time was given %d times to 9 calls", status, n)
 		}
 	}
 }

@@ -65,6 +65,7 @@ func (w *world) Take(ctx context.Context, call *limiter.Call) error {
 	}
 	w.mu.Lock()
 	w.now += w.lag / 2
+	call.By = at.By
 	w.mu.Unlock()
 	return err
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirproject/weir/shared/limit"
 	"github.com/weirproject/weir/shared/rule"
@@ -28,6 +29,9 @@ type Store interface {
 // Call is what one request asks of a store.
 type Call struct {
 	Now limit.Micros
+	// By, if not zero, is when the call is answered at the latest, whatever is still asked for it: a bound on time sets it
+	// at the first of its requests.
+	By time.Time
 	// ID, if not zero, names a call that its sender may repeat: while it is remembered, for [IDKept] from its admission
 	// on, the same call is Admitted again with nothing charged.
 	ID       CallID

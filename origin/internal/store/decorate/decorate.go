@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/origin/internal/limiter"
 )
 
-// Deadline bounds every request to next, from when it is made: a wait for a connection counts.
+// Deadline bounds all requests to next for one call, from when the first is made: a wait for a connection counts.
 func Deadline(next limiter.Store, bound time.Duration) limiter.Store { return &deadline{next, bound} }
 
 type deadline struct {
@@ -19,26 +19,29 @@ type deadline struct {
 	bound time.Duration
 }
 
-// within is a context for one request. It has not the caller's cancellation: a client that goes away is no failure of the
+// within is a context for one request for c. It has not the caller's cancellation: a client that goes away is no failure of the
 // store, and would have its call charged to the fallback instead.
-func (d *deadline) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d.bound)
+func (d *deadline) within(ctx context.Context, c *limiter.Call) (context.Context, context.CancelFunc) {
+	if c.By.IsZero() {
+		c.By = time.Now().Add(d.bound)
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), c.By)
 }
 
 func (d *deadline) Take(ctx context.Context, c *limiter.Call) error {
-	ctx, cancel := d.within(ctx)
+	ctx, cancel := d.within(ctx, c)
 	defer cancel()
 	return d.next.Take(ctx, c)
 }
 
 func (d *deadline) Refund(ctx context.Context, c *limiter.Call) error {
-	ctx, cancel := d.within(ctx)
+	ctx, cancel := d.within(ctx, c)
 	defer cancel()
 	return d.next.Refund(ctx, c)
 }
 
 func (d *deadline) Reset(ctx context.Context, c *limiter.Call) error {
-	ctx, cancel := d.within(ctx)
+	ctx, cancel := d.within(ctx, c)
 	defer cancel()
 	return d.next.Reset(ctx, c)
 }

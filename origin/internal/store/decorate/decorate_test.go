@@ -55,6 +55,32 @@ func call() *limiter.Call {
 	}}
 }
 
+// A call that is asked again, for a wider counter or without a foreign one, waits no longer for that.
+func TestADeadlineIsThatOfACallHoweverOftenItIsAsked(t *testing.T) {
+	var by []time.Time
+	s := decorate.Deadline(asked(func(ctx context.Context, _ *limiter.Call) error {
+		deadline, _ := ctx.Deadline()
+		by = append(by, deadline)
+		return ctx.Err()
+	}), time.Hour)
+	c := call()
+	for range 3 {
+		if err := s.Take(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if by[0] != by[1] || by[0] != by[2] {
+		t.Errorf("deadlines %v", by)
+	}
+	if err := s.Take(t.Context(), call()); err != nil || !by[3].After(by[0]) {
+		t.Errorf("of another call %v, want one of its own", by[3])
+	}
+	c.By = time.Now().Add(-1)
+	if err := s.Take(t.Context(), c); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 // A client that goes away must not have its call charged to the fallback: the store goes on, up to the deadline.
 func TestADeadlineHoldsWhateverTheCallerDoes(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
