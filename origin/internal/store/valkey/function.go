@@ -18,6 +18,9 @@ const (
 	// A slot on its way from server to server is tried again after unstablePause, until the deadline or so many times.
 	unstablePause = 2 * time.Millisecond
 	maxUnstable   = 500
+	// clockApart is how far a server's time may be from what is expected before it is asked for it: more than an answer that
+	// was long on its way can explain.
+	clockApart = 2 * limit.Second
 )
 
 // functions is the strategy of one function call a slot.
@@ -53,6 +56,9 @@ func (g *group) readTake(s *Store) (again bool, err error) {
 		return false, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	if !stale {
+		if ahead := g.node.now() - now; s.extra == nil && (ahead > clockApart || ahead < -clockApart) {
+			g.node.look() // its clock was stepped back: by the old offset a deadline is never over there
+		}
 		return false, nil
 	}
 	g.node.learnTime(now)
