@@ -14,7 +14,7 @@ import (
 // Readiness tells how a process stands. It can answer requests while Ready, in its rules' failure modes if Degraded.
 type Readiness struct {
 	Ready    bool     `json:"ready"`
-	Degraded bool     `json:"degraded"` // the store or an issuer does not answer, or a file's newest content was refused
+	Degraded bool     `json:"degraded"` // the store or an issuer does not answer, the store does not count processes, or a file's newest content was refused
 	Draining bool     `json:"draining"` // the process is about to end
 	Store    Store    `json:"store"`
 	Rules    Content  `json:"rules"`
@@ -30,6 +30,8 @@ type Store struct {
 	Shards []Shard `json:"shards,omitempty"`
 	// Processes share the store, as they were counted last, this one included.
 	Processes int64 `json:"processes,omitempty"`
+	// Uncounted is why a store that answers does not count them.
+	Uncounted string `json:"uncounted,omitempty"`
 }
 
 // Issuer is how an issuer of users stands.

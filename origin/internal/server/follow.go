@@ -69,7 +69,7 @@ func (s *Server) Readiness() admin.Readiness {
 	// Neither the store nor an issuer makes a process unready: it answers by failure modes and by what it knows. Taking it out
 	// of service would have all of a region's end together.
 	r.Ready = !r.Draining
-	r.Degraded = !r.Store.Up || !issuers || r.Rules.Error != "" || r.Keys.Error != "" || r.TLS.Error != ""
+	r.Degraded = !r.Store.Up || r.Store.Uncounted != "" || !issuers || r.Rules.Error != "" || r.Keys.Error != "" || r.TLS.Error != ""
 	return r
 }
 

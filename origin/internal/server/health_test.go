@@ -79,6 +79,25 @@ func TestAStoreThatIsAwayMakesNoProcessUnready(t *testing.T) {
 	p.until("recovered without a restart", func(r admin.Readiness) bool { p.passes(1); return r.Store.Shards[0].Breaker == "closed" })
 }
 
+// A process that cannot know how many share the limits would fall back to all of them: that is told while the store is well.
+func TestProcessesThatAreNotCountedAreTold(t *testing.T) {
+	valkey := valkeytest.Start(t)
+	if err := valkey.Do("ACL", "SETUSER", "default", "-zadd").Error(); err != nil {
+		t.Fatal(err)
+	}
+	dir := settings(t, "store: {url: \"valkey://"+valkey.Addr+"\"}\nsecrets: {counter: [secret]}\n")
+	write(t, filepath.Join(dir, "secret"), strings.Repeat("s", 32))
+	p := start(t, dir)
+	r := p.until("it is told", func(r admin.Readiness) bool { return r.Store.Uncounted != "" })
+	if !r.Ready || !r.Degraded || !r.Store.Up || !strings.Contains(r.Store.Uncounted, "NOPERM") {
+		t.Errorf("%+v", r)
+	}
+	if err := valkey.Do("ACL", "SETUSER", "default", "+zadd").Error(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("it is over", func(r admin.Readiness) bool { return r.Store.Uncounted == "" && !r.Degraded && r.Store.Processes == 1 })
+}
+
 func TestAnIssuerThatIsAwayIsToldApart(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	defer away.Close()

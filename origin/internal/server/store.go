@@ -34,7 +34,7 @@ func (s *Server) valkeyOptions(v *config.Valkey) valkey.Options {
 
 // valkeyReadiness tells how the servers stand.
 func (s *Server) valkeyReadiness() admin.Store {
-	store := admin.Store{Kind: "valkey", Up: s.valkey.Up(), Processes: s.valkey.Processes()}
+	store := admin.Store{Kind: "valkey", Up: s.valkey.Up(), Processes: s.valkey.Processes(), Uncounted: s.valkey.Uncounted()}
 	for _, shard := range s.valkey.Shards() {
 		store.Shards = append(store.Shards, admin.Shard{Address: shard.Addr, Up: shard.Up, Breaker: shard.Breaker.String()})
 		// One that waits to be probed may wait long where nobody calls: what its server answers goes before.

@@ -43,7 +43,8 @@ var liveSlot = func() uint16 {
 // beats tell how many processes share the servers. The zero value is one that counts nobody but this process.
 type beats struct {
 	id      string
-	live    atomic.Int64 // 0 before the first count
+	live    atomic.Int64           // 0 before the first count
+	refused atomic.Pointer[string] // why the server does not count; nil while it does
 	running sync.WaitGroup
 	first   chan struct{} // closed once the first count was tried
 
@@ -74,6 +75,15 @@ func newBeatID() string {
 // Processes is how many live processes share the servers, this one included, as they were counted last: at least 1, which is
 // also what a process knows that never reached them.
 func (s *Store) Processes() int64 { return max(1, s.beats.live.Load()) }
+
+// Uncounted is why a server that answers does not count the processes, so that [Store.Processes] is an old number, or 1 where
+// there is none; empty while it does.
+func (s *Store) Uncounted() string {
+	if why := s.beats.refused.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 // keepBeating beats until ctx ends, then says goodbye.
 func (s *Store) keepBeating(ctx context.Context) {
@@ -167,11 +177,14 @@ func (s *Store) tellBeat(ctx context.Context, n *node, err error) {
 	switch _, answered := valkey.IsValkeyErr(err); {
 	case err == nil, ctx.Err() != nil:
 		s.beats.told.over()
+		s.beats.refused.Store(nil)
 	case !answered:
 		n.look() // the watch tells
 	case s.movedOn(err):
 		s.refreshSoon() // until the next beat
 	default:
+		why := err.Error()
+		s.beats.refused.Store(&why)
 		if reason, news := s.beats.told.add(err); news {
 			s.options.Log.Warn("live processes are not counted: while the store is away this process falls back to its share by the last known number",
 				"store", n.addr, "processes", s.Processes(), "reason", reason)
