@@ -6,7 +6,7 @@ package limit
 //
 // A changed count applies at once: raised, it has room at the next call; lowered, it refuses until what was admitted
 // before has gone out of view. After a change of Window, whose calls lay elsewhere in the new windows than they can be
-// told apart by, all that was in view counts whole.
+// told apart by, all that was in view counts whole, as [MaxCount] at most.
 //
 // Formula: used(now) = Current + Previous·(Window-e)/Window with e = now-Start, compared exactly with Count.
 // It is the approximation that large CDNs use ("How we built rate limiting capable of scaling to millions of
@@ -82,7 +82,7 @@ func (s SlidingWindow) settle(l Limit, now Micros) (at SlidingWindow, stepped bo
 		return s, false
 	}
 	if up := nextStart(s.Start, l.Window); up != s.Start { // the window's length changed
-		s = SlidingWindow{Start: up, Current: saturate(s.Current, s.Previous)}
+		s = SlidingWindow{Start: up, Current: min(saturate(s.Current, s.Previous), MaxCount)}
 	}
 	switch ahead := sub(s.Start, start); {
 	case ahead > l.Window:

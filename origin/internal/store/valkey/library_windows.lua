@@ -20,7 +20,7 @@ local function sliding_settle(value, now, count, window)
   end
   local r = start % window
   if r > 0 then -- the window's length changed
-    start, current, previous = start - r + window, current + previous, 0
+    start, current, previous = start - r + window, min(current + previous, LARGEST), 0
   end
   local ahead = start - here
   if ahead > window then
