@@ -41,7 +41,7 @@ func StartClusterWithReplicas(t testing.TB, primaries, replicas int, args ...str
 		_, bus, _ := net.SplitHostPort(freeAddr(t))
 		// A test's options come last: the last one of a name holds.
 		s := newServer(t, append([]string{
-			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", bus,
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", bus, "--cluster-announce-ip", host,
 			"--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no",
 			"--repl-diskless-sync-delay", "0",
 		}, args...)...)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -63,9 +64,16 @@ func find(t testing.TB) string {
 	return path
 }
 
+// host is the loopback address of this process's servers. Of 127.0.0.1 another process, or an outgoing connection, may take
+// a port between its choice and its use.
+var host = func() string {
+	n := rand.Uint32()
+	return net.IPv4(127, 64|byte(n>>16)&63, byte(n>>8), 1|byte(n)).String()
+}()
+
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +85,7 @@ func freeAddr(t testing.TB) string {
 func (s *Server) Run() {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(s.Addr)
-	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"}, s.args...)
+	args := append([]string{"--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"}, s.args...)
 	s.cmd = exec.Command(s.binary, args...)
 	s.out = &bytes.Buffer{}
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
