@@ -136,6 +136,12 @@ func TestWantOfRoomIsNoFailureOfTheServer(t *testing.T) {
 	for range maxInFlight {
 		n.inFlight <- struct{}{}
 	}
+	room := sync.OnceFunc(func() {
+		for range maxInFlight {
+			<-n.inFlight
+		}
+	})
+	t.Cleanup(room)
 	for range 10 * breaker.MinSample {
 		var failed *limiter.StoreError
 		if err := ask(); !errors.As(err, &failed) || failed.Reason != limiter.Busy {
@@ -145,7 +151,10 @@ func TestWantOfRoomIsNoFailureOfTheServer(t *testing.T) {
 	if state := n.breaker.State(); state != breaker.Closed {
 		t.Errorf("the breaker is %v", state)
 	}
-	// A server that fails, on the other hand, is no overload of ours, though those that wait for it have the room.
+	// A server that fails, on the other hand, is no overload of ours, though those that wait for it have the room. The watch,
+	// which would try it by itself, is ended.
+	n.cancel()
+	<-n.done
 	for range breaker.MinSample {
 		if done, ok := n.breaker.Allow(); ok {
 			done(breaker.Failed)
@@ -161,9 +170,7 @@ func TestWantOfRoomIsNoFailureOfTheServer(t *testing.T) {
 	if sent := testutil.ToFloat64(commands.WithLabelValues("fcall")); sent != 0 {
 		t.Errorf("%v calls are counted as sent", sent)
 	}
-	for range maxInFlight {
-		<-n.inFlight
-	}
+	room()
 	if err := ask(); err != nil || n.breaker.State() != breaker.Closed {
 		t.Errorf("with room again: %v, the breaker is %v", err, n.breaker.State())
 	}
