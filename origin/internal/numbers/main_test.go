@@ -118,7 +118,7 @@ func ran(t *testing.T, server *valkeytest.Server, before map[string]int64) (sum 
 	t.Helper()
 	for command, n := range server.Since(before) {
 		switch command {
-		case "incrby", "pexpire", "get", "decrby":
+		case "incrby", "pexpire", "getrange", "decrby":
 			sum += n
 		case "time", "ping", "hello", "client|setinfo", "subscribe":
 			// of a store's watch, and of a connection that it opens

@@ -13,7 +13,7 @@ import (
 )
 
 // commands is the strategy of plain commands, for servers without functions. A counter is one number for each of its
-// windows, under the counter's name with the window's number. A check charges first (INCRBY, PEXPIRE NX, and GET of the
+// windows, under the counter's name with the window's number. A check charges first (INCRBY, PEXPIRE NX, and GETRANGE of the
 // window before) and looks then: what a refused call charged is given back in a second round trip (DECRBY).
 //
 // It never admits more than the limit, since a charge counts from before its own decision on. It may refuse falsely, by
@@ -257,7 +257,7 @@ func (c *commands) probe(ctx context.Context, n *node) error {
 		{"set", b.Set().Key(probeKey).Value("0").PxMilliseconds(1).Build()},
 		{"incrby", b.Incrby().Key(probeKey).Increment(0).Build()},
 		{"pexpire", b.Pexpire().Key(probeKey).Milliseconds(1).Nx().Build()},
-		{"get", b.Get().Key(probeKey).Build()},
+		{"getrange", getNumber(b, probeKey)},
 		{"decrby", b.Decrby().Key(probeKey).Decrement(0).Build()},
 		{"del", b.Del().Key(probeKey).Build()}, // and what DECRBY may have made
 	}

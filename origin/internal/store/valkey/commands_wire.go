@@ -28,7 +28,7 @@ const (
 )
 
 func (o op) name() string {
-	return [...]string{"get", "get", "incrby", "pexpire", "get", "get", "decrby", "incrby", "set", "set", "del"}[o]
+	return [...]string{"getrange", "getrange", "incrby", "pexpire", "getrange", "getrange", "decrby", "incrby", "set", "set", "del"}[o]
 }
 
 // idAdmitted is what is stored under the ID of a call that was admitted. See [claim].
@@ -49,9 +49,9 @@ func (c command) build(b valkey.Builder, to *batch) valkey.Completed {
 	case opExpire:
 		return b.Pexpire().Key(e.current).Milliseconds(e.ttl).Nx().Build()
 	case opRead, opLook:
-		return b.Get().Key(e.current).Build()
+		return getNumber(b, e.current)
 	case opReadBefore, opLookBefore:
-		return b.Get().Key(e.before).Build()
+		return getNumber(b, e.before)
 	case opGiveBack:
 		return b.Decrby().Key(e.current).Decrement(e.cost).Build()
 	case opRestore:
@@ -63,6 +63,15 @@ func (c command) build(b valkey.Builder, to *batch) valkey.Completed {
 	default:
 		return b.Del().Key(to.id).Build()
 	}
+}
+
+// maxNumber is the length of the longest number that INCRBY keeps.
+const maxNumber = int64(len("-9223372036854775808"))
+
+// getNumber reads a number, and of a longer value enough to see that it is none: others may have written any length, which all
+// calls on the connection would wait for.
+func getNumber(b valkey.Builder, key string) valkey.Completed {
+	return b.Getrange().Key(key).Start(0).End(maxNumber).Build()
 }
 
 // read takes in the answer to a command; an error is one that leaves its counter unknown.
@@ -101,21 +110,22 @@ func (c command) read(b *batch, r valkey.ValkeyResult) error {
 	return nil
 }
 
-// readNumber reads the answer to a GET into n: 0 for what is not there, or below zero.
+// readNumber reads the answer to a GETRANGE into n: 0 for what is not there, which an empty value cannot be told from, or below
+// zero.
 func (e *entry) readNumber(r valkey.ValkeyResult, n *int64) error {
 	text, err := r.ToString()
 	switch {
-	case valkey.IsValkeyNil(err):
-		*n = 0
-		return nil
 	case isForeign(err):
 		e.foreign = true
 		return nil
 	case err != nil:
 		return err
+	case text == "":
+		*n = 0
+		return nil
 	}
 	number, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	if err != nil || int64(len(text)) > maxNumber {
 		e.foreign = true
 	}
 	*n = max(0, number)

@@ -21,7 +21,7 @@ import (
 
 // leastRules are what an ACL user of weir needs at least, as the origin's README tells.
 var leastRules = []string{"resetchannels", "&w1:forget", "~w1:*", "-@all",
-	"+fcall", "+fcall_ro", "+function|load", "+get", "+getrange", "+set", "+setrange", "+del", "+exists", "+pexpire", "+rename", "+incrby", "+decrby",
+	"+fcall", "+fcall_ro", "+function|load", "+getrange", "+set", "+setrange", "+del", "+exists", "+pexpire", "+rename", "+incrby", "+decrby",
 	"+zadd", "+zcount", "+zrem", "+zremrangebyscore",
 	"+time", "+info", "+cluster|slots", "+asking", "+publish", "+subscribe", "+unsubscribe",
 	"+auth", "+hello", "+ping", "+select", "+client|setname", "+client|setinfo"}

@@ -21,9 +21,8 @@ func TestAValueThatMayNotBeReadIsAnErrorNoForeignValue(t *testing.T) {
 		denied     string
 		algorithms []rule.Algorithm
 	}{
-		{Function, "get", algorithms[:6]},
-		{Function, "getrange", []rule.Algorithm{rule.SlidingLog}},
-		{Commands, "get", []rule.Algorithm{rule.SlidingWindow}},
+		{Function, "getrange", algorithms},
+		{Commands, "getrange", []rule.Algorithm{rule.SlidingWindow}},
 		{Commands, "incrby", []rule.Algorithm{rule.SlidingWindow, rule.FixedWindow}},
 	} {
 		t.Run(test.strategy.String()+" "+test.denied, func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestARefundThatMayNotReadIsAnError(t *testing.T) {
 		if err := s.Take(context.Background(), c); err != nil {
 			t.Fatal(err)
 		}
-		server.User("weir", "secret", append(append([]string{}, leastRules...), "-get", "-getrange")...)
+		server.User("weir", "secret", append(append([]string{}, leastRules...), "-getrange")...)
 		var failed *limiter.StoreError
 		if err := s.Refund(context.Background(), c); !errors.As(err, &failed) || failed.Reason != reasonAnswer {
 			t.Errorf("%s: %v", a, err)

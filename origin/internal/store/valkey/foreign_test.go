@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,6 +137,49 @@ func TestForeignValuesUnderAnIDAreNobodys(t *testing.T) {
 			if ttl, err := server.Do("PTTL", key).AsInt64(); err != nil || ttl <= 0 || ttl > 60_000 {
 				t.Errorf("%s: kept for %d ms, %v", what, ttl, err)
 			}
+		}
+	}
+}
+
+// A value of any length costs those who meet it no more than another: calls that share their connection with one that does are
+// answered, and by strategy commands nobody waits for the value to come.
+func TestALargeForeignValueHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	server := valkeytest.Start(t)
+	for _, strategy := range []Strategy{Function, Commands} {
+		s := start(t, Options{Addrs: []string{server.Addr}, Strategy: strategy})
+		l := limit.Limit{Count: 1000, Window: 24 * limit.Hour}
+		spoilt := charge(10*int(strategy), l, 1)
+		peek, bystander := spoilt, charge(10*int(strategy)+1, l, 1)
+		peek.Cost = 0
+		keys := []string{byName(spoilt)}
+		if strategy == Commands {
+			now := s.topology.only.now()
+			keys = []string{windowKey(spoilt, now), windowKey(spoilt, now-l.Window)}
+		}
+		for _, key := range keys {
+			// One byte more than a reply may have.
+			if err := server.Do("SETRANGE", key, strconv.Itoa(maxMessage), "x").Error(); err != nil {
+				t.Fatal(err)
+			}
+			var all sync.WaitGroup
+			for range 50 {
+				for _, c := range []limiter.Charge{spoilt, peek, bystander} {
+					all.Go(func() {
+						o := make([]limiter.Outcome, 1)
+						err := s.Take(context.Background(), &limiter.Call{Charges: []limiter.Charge{c}, Outcomes: o})
+						want := limiter.Foreign
+						if c.Counter == bystander.Counter {
+							want = limiter.Admitted
+						}
+						if err != nil || o[0].Status != want {
+							t.Errorf("%s, %s: %+v, %v", strategy, key, o[0], err)
+						}
+					})
+				}
+			}
+			all.Wait()
+			server.Do("DEL", key)
 		}
 	}
 }
