@@ -92,10 +92,16 @@ func TestProcessesThatAreNotCountedAreTold(t *testing.T) {
 	if !r.Ready || !r.Degraded || !r.Store.Up || !strings.Contains(r.Store.Uncounted, "NOPERM") {
 		t.Errorf("%+v", r)
 	}
+	if _, metrics := p.get("admin", "/metrics"); !strings.Contains(metrics, "\nweir_processes_uncounted 1\n") {
+		t.Error("weir_processes_uncounted is not 1")
+	}
 	if err := valkey.Do("ACL", "SETUSER", "default", "+zadd").Error(); err != nil {
 		t.Fatal(err)
 	}
 	p.until("it is over", func(r admin.Readiness) bool { return r.Store.Uncounted == "" && !r.Degraded && r.Store.Processes == 1 })
+	if _, metrics := p.get("admin", "/metrics"); !strings.Contains(metrics, "\nweir_processes_uncounted 0\n") {
+		t.Error("weir_processes_uncounted is not 0")
+	}
 }
 
 func TestAnIssuerThatIsAwayIsToldApart(t *testing.T) {

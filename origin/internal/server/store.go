@@ -15,7 +15,7 @@ func (s *Server) valkeyOptions(v *config.Valkey) valkey.Options {
 	strategy, _ := valkey.ParseStrategy(v.Strategy) // checked with weir.yaml
 	o := valkey.Options{
 		Addrs: v.Addresses, Cluster: v.Cluster, DB: v.DB, TLS: v.TLS, Credentials: v.Credentials, Strategy: strategy,
-		Deadline: s.config.Store.Deadline, Process: true, LiveProcesses: s.metrics.LiveProcesses,
+		Deadline: s.config.Store.Deadline, Process: true, LiveProcesses: s.metrics.LiveProcesses, Uncounted: s.metrics.Uncounted,
 		Log: s.log, Commands: s.metrics.StoreCommands, GiveBacks: s.metrics.GiveBacks,
 		BreakerState: s.metrics.BreakerState, ClockOffset: s.metrics.ClockOffset,
 		OnUp:       func(up bool) { s.metrics.StoreUp.Set(oneIf(up)) },

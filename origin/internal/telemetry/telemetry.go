@@ -56,6 +56,7 @@ type Metrics struct {
 	BreakerState     *prometheus.GaugeVec   // shard
 	ClockOffset      *prometheus.GaugeVec   // shard
 	LiveProcesses    prometheus.Gauge
+	Uncounted        prometheus.Gauge
 	DenyCacheHits    prometheus.Counter
 	DenyCacheMisses  prometheus.Counter
 	KeysRejected     *prometheus.CounterVec // reason
@@ -104,7 +105,8 @@ func New() *Metrics {
 	m.ClockOffset = gauges(m, "weir_clock_offset_seconds", "How far a server's clock is ahead of this process's.", "shard")
 	m.LiveProcesses = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_live_processes", Help: "Live processes that share the store, this one included, as they were counted last."})
 	m.LiveProcesses.Set(1)
-	m.Registry.MustRegister(m.LiveProcesses)
+	m.Uncounted = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_processes_uncounted", Help: "1 while the store answers, but does not count the live processes: their number is an old one."})
+	m.Registry.MustRegister(m.LiveProcesses, m.Uncounted)
 	denyCache := counters(m, "weir_deny_cache_total", "Checks that found a refusal in the deny cache, or none.", "result")
 	m.DenyCacheHits, m.DenyCacheMisses = denyCache.WithLabelValues("hit"), denyCache.WithLabelValues("miss")
 	m.KeysRejected = counters(m, "weir_keys_rejected_total", "Requests refused for their API key, before any counter was touched.", "reason")

@@ -177,19 +177,29 @@ func (s *Store) tellBeat(ctx context.Context, n *node, err error) {
 	switch _, answered := valkey.IsValkeyErr(err); {
 	case err == nil, ctx.Err() != nil:
 		s.beats.told.over()
-		s.beats.refused.Store(nil)
+		s.setUncounted(nil)
 	case !answered:
 		n.look() // the watch tells
 	case s.movedOn(err):
 		s.refreshSoon() // until the next beat
 	default:
 		why := err.Error()
-		s.beats.refused.Store(&why)
+		s.setUncounted(&why)
 		if reason, news := s.beats.told.add(err); news {
 			s.options.Log.Warn("live processes are not counted: while the store is away this process falls back to its share by the last known number",
 				"store", n.addr, "processes", s.Processes(), "reason", reason)
 		}
 	}
+}
+
+func (s *Store) setUncounted(why *string) {
+	if g := s.options.Uncounted; g != nil {
+		g.Set(0)
+		if why != nil {
+			g.Set(1)
+		}
+	}
+	s.beats.refused.Store(why)
 }
 
 // goodbye takes this process out of the count, if that is quick.

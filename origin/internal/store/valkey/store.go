@@ -61,8 +61,10 @@ type Options struct {
 	ClockOffset  *prometheus.GaugeVec   // optional; label: shard
 	// LiveProcesses, optional, is how many processes were live when they were counted last.
 	LiveProcesses prometheus.Gauge
-	OnUp          func(up bool)  // optional; called at each change of [Store.Up], one call at a time
-	OnStrategy    func(Strategy) // optional; called once where Strategy is Auto, with what it came to mean
+	// Uncounted, optional, is 1 while [Store.Uncounted] tells why they are not.
+	Uncounted  prometheus.Gauge
+	OnUp       func(up bool)  // optional; called at each change of [Store.Up], one call at a time
+	OnStrategy func(Strategy) // optional; called once where Strategy is Auto, with what it came to mean
 	// OnForget, optional, is told counters that another process announced as changed by other means than a check. Anybody
 	// who may publish on the server can call it. It must be quick.
 	OnForget func(limiter.Counter)
