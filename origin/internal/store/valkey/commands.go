@@ -44,6 +44,8 @@ func newCommands(s *Store) strategy {
 // supports is [strategy.supports]: what needs no more than numbers by window.
 func (c *commands) supports(a rule.Algorithm) bool { return Commands.Supports(a) }
 
+func (c *commands) clockEvery() time.Duration { return clockEveryPlain }
+
 // take is [limiter.Store.Take]. A call whose ID belongs to one that is being decided waits for what becomes of that one:
 // within a process before it charges, since what it would charge meanwhile, and give back, could refuse the other; through
 // another process after it gave that back.

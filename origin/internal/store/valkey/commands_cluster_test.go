@@ -59,6 +59,7 @@ func repeatsAtOnce(t *testing.T, cluster *valkeytest.Cluster, s *Store) {
 			ran[command] += n
 		}
 	}
+	delete(ran, "time") // the watch's
 	if want := map[string]int64{"incrby": 200, "pexpire": 200, "getrange": 200, "decrby": 198, "set": 101}; passed.Load() != 100 || !maps.Equal(ran, want) {
 		t.Errorf("%d of 100 repeats were admitted by %v, want all by %v", passed.Load(), ran, want)
 	}

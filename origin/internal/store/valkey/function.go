@@ -204,6 +204,8 @@ func (f *functions) probe(ctx context.Context, n *node) error {
 
 func (f *functions) supports(rule.Algorithm) bool { return true }
 
+func (f *functions) clockEvery() time.Duration { return clockEvery }
+
 // run asks all groups until each is answered or lost, in one round trip where nothing is in the way, and gives them back:
 // more of them where one had to be asked in pieces. Only what was not executed is asked again: a function that a server
 // lost is loaded there, once, and its groups alone are repeated.

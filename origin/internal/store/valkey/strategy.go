@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -59,6 +60,8 @@ type strategy interface {
 	prepare(ctx context.Context, n *node, client valkey.Client) error
 	probe(ctx context.Context, n *node) error
 	supports(a rule.Algorithm) bool
+	// clockEvery is how often a server that answers has to be asked for its time.
+	clockEvery() time.Duration
 }
 
 var (

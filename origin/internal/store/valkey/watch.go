@@ -17,9 +17,11 @@ import (
 const (
 	// probeEvery is how often a server that does not answer is asked whether it does, and clockEvery how often one that
 	// does is asked for its time. Half a second is how long a recovery may go unseen; clocks part by microseconds in
-	// thirty seconds.
-	probeEvery = 500 * time.Millisecond
-	clockEvery = 30 * time.Second
+	// thirty seconds, and that one was stepped the function tells at once. Plain commands tell no time: until a step is learnt
+	// processes that learnt it count in windows of their own.
+	probeEvery      = 500 * time.Millisecond
+	clockEvery      = 30 * time.Second
+	clockEveryPlain = 2 * time.Second
 	// clockSamples is how many answers the clock's offset is the best of: the one of the shortest round trip.
 	clockSamples = 3
 )
@@ -31,6 +33,9 @@ func (n *node) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := n.check(ctx)
 		wait := clockEvery
+		if st, chosen := n.s.chosen(); chosen == nil {
+			wait = st.clockEvery()
+		}
 		if err != nil {
 			wait = probeEvery
 		} else if n.breaker.State() != breaker.Closed {
