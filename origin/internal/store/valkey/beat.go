@@ -194,10 +194,11 @@ func (s *Store) tellBeat(ctx context.Context, n *node, err error) {
 
 func (s *Store) setUncounted(why *string) {
 	if g := s.options.Uncounted; g != nil {
-		g.Set(0)
+		uncounted := 0.0
 		if why != nil {
-			g.Set(1)
+			uncounted = 1
 		}
+		g.Set(uncounted)
 	}
 	s.beats.refused.Store(why)
 }
