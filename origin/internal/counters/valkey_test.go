@@ -87,14 +87,21 @@ func TestAForeignValueIsShownAndResetAway(t *testing.T) {
 	}
 }
 
-// With the store gone nothing is known, and nothing is said to have been reset.
-func TestWithoutItsStoreTheDoorSaysSo(t *testing.T) {
+// withStoppedStore is an origin whose server stands still until the test is over.
+func withStoppedStore(t *testing.T) *origin {
+	t.Helper()
 	valkey := valkeytest.Start(t)
 	dir, key := files(t, "store: {url: \"valkey://"+valkey.Addr+"\", deadline: 100ms}\n")
 	o := start(t, dir, key)
 	awaitStore(o)
 	valkey.Stop()
-	defer valkey.Continue()
+	t.Cleanup(valkey.Continue)
+	return o
+}
+
+// With the store gone nothing is known, and nothing is said to have been reset.
+func TestWithoutItsStoreTheDoorSaysSo(t *testing.T) {
+	o := withStoppedStore(t)
 	if c := named(o.show("key-id=acme-prod"), "per-key")[0]; c.Status != counters.Lost || c.Error == "" {
 		t.Errorf("%+v", c)
 	}
@@ -109,12 +116,7 @@ func TestWithoutItsStoreTheDoorSaysSo(t *testing.T) {
 
 // A server that is left alone was not asked: nobody has to look whether the counter was reset.
 func TestAResetThatAnOpenBreakerKeepsFromTheStoreSaysSo(t *testing.T) {
-	valkey := valkeytest.Start(t)
-	dir, key := files(t, "store: {url: \"valkey://"+valkey.Addr+"\", deadline: 100ms}\n")
-	o := start(t, dir, key)
-	awaitStore(o)
-	valkey.Stop()
-	defer valkey.Continue()
+	o := withStoppedStore(t)
 	for began := time.Now(); ; {
 		var burst sync.WaitGroup
 		for range 2 * breaker.MinSample {

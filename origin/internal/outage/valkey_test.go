@@ -73,9 +73,21 @@ func (p *process) asked() int {
 
 func (p *process) await(t *testing.T, state breaker.State) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); p.breaker() != state; time.Sleep(time.Millisecond) {
+	until(t, fmt.Sprintf("the breaker is %v", state), func() bool { return p.breaker() == state })
+}
+
+// awaitStore waits until the shared counter of key a is used again.
+func (p *process) awaitStore(t *testing.T) {
+	t.Helper()
+	until(t, "the server is used again", func() bool { return !p.ask(t, "a", "/", peek).Degraded })
+}
+
+// until asks again and again: a process tells nobody when it is back with its server.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the breaker is %v, not %v in time", p.breaker(), state)
+			t.Fatalf("not so in time: %s", what)
 		}
 	}
 }
