@@ -210,6 +210,42 @@ func TestABodyIsSentOnlyOnceItIsAskedFor(t *testing.T) {
 	}
 }
 
+// An API's 100 Continue is said once, whoever is faster: its way through the proxy or the body's reading. Early hints behind
+// it would be written by two at a time; they are not passed on.
+func TestABodyIsAskedForOnce(t *testing.T) {
+	s := start(t, settings{rules: manyPerHour}, func(w http.ResponseWriter, r *http.Request) {
+		conn, wire, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(wire, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+		wire.Flush()
+		b := make([]byte, 4)
+		_, _ = io.ReadFull(wire, b)
+		fmt.Fprintf(wire, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n%s", b)
+		wire.Flush()
+	})
+	for range 200 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+		lines := bufio.NewReader(conn)
+		asked, _ := lines.ReadString('\n')
+		empty, _ := lines.ReadString('\n')
+		fmt.Fprint(conn, "body")
+		rest, err := io.ReadAll(lines)
+		if asked != "HTTP/1.1 100 Continue\r\n" || empty != "\r\n" || err != nil ||
+			!strings.HasPrefix(string(rest), "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(string(rest), "\r\n\r\nbody") {
+			t.Fatalf("%q, %q, then %q, %v", asked, empty, rest, err)
+		}
+		conn.Close()
+	}
+}
+
 // What is said between two hops does not go further, either way; nor does it help to name what the gateway says.
 func TestWhatIsSaidToTheGatewayStaysThere(t *testing.T) {
 	s := start(t, settings{rules: manyPerHour}, func(w http.ResponseWriter, r *http.Request) {

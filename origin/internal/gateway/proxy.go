@@ -49,7 +49,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, p *passage) {
 		}
 	}
 	out := r.WithContext(ctx)
-	p.answer.ResponseWriter = w
+	p.answer.ResponseWriter, p.answer.expects = w, r.ProtoMajor == 1 && r.Header["Expect"] != nil
 	if r.Body != nil && r.Body != http.NoBody {
 		p.body.ReadCloser, p.body.of = r.Body, p
 		if !p.upgrade && !callsGRPC(r) { // whose streams may be silent for as long as they like
@@ -151,11 +151,18 @@ func (b *body) Close() error {
 type answer struct {
 	http.ResponseWriter
 	left     int64          // of the body, if that is known
+	expects  bool           // the client waits for 100 Continue, over HTTP/1.1
 	hijacked func(net.Conn) // told the client's side of a tunnel; nil where there is to be none
 }
 
-// WriteHeader implements [http.ResponseWriter].
+// WriteHeader implements [http.ResponseWriter]. The server says 100 Continue by itself once the body is read, as it is when
+// the API says it: passed on as well, it would be said twice. Nor does the server hold the two apart from another interim
+// answer, which is only a hint and goes no further then.
 func (a *answer) WriteHeader(status int) {
+	if status == http.StatusContinue || a.expects && status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		clear(a.Header())
+		return
+	}
 	h := a.Header()
 	strip(h)
 	if status < http.StatusOK {
