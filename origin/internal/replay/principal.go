@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/weirproject/weir/origin/internal/terminal"
 	"github.com/weirproject/weir/shared/rule"
 )
 
@@ -89,21 +89,10 @@ func spell(principal string) string {
 			}
 			texts = append(texts, text)
 		default:
-			texts = append(texts, part.String()+"="+printable(string(value)))
+			texts = append(texts, part.String()+"="+terminal.Printable(string(value)))
 		}
 	}
 	return strings.Join(texts, " ")
-}
-
-// printable keeps what a trace holds from moving the terminal.
-func printable(text string) string {
-	clean := func(c rune) rune {
-		if c < ' ' || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
-			return '?'
-		}
-		return c
-	}
-	return strings.Map(clean, text)
 }
 
 // hasHeader tells whether the call has a header of that name, given in lower case.
